@@ -1,0 +1,88 @@
+"""Where prompts come from."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from strop.config.base import Section
+
+
+class JsonlSource(Section):
+    """A file with one JSON object a line."""
+
+    type: Literal["jsonl"] = "jsonl"
+    """Kind of source."""
+    path: Path
+    """The file."""
+
+
+class ParquetSource(Section):
+    """A Parquet file, or a folder of them."""
+
+    type: Literal["parquet"] = "parquet"
+    """Kind of source."""
+    path: Path
+    """The file or folder."""
+
+
+class HubSource(Section):
+    """A Hugging Face data set, from the hub or from a folder that `datasets` can load."""
+
+    type: Literal["hub"] = "hub"
+    """Kind of source."""
+    path: str
+    """Name on the hub, or a local folder."""
+    subset: str | None = None
+    """Configuration name of the data set."""
+    split: str = "train"
+    """Split to read."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub."""
+
+
+class ReasoningGymSource(Section):
+    """A generator of reasoning_gym, which also scores its own answers."""
+
+    type: Literal["reasoning_gym"] = "reasoning_gym"
+    """Kind of source."""
+    name: str
+    """Name of the generator, such as `chain_sum`."""
+    size: int = Field(default=1000, ge=1)
+    """How many rows to generate."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the generator; training and evaluation must differ."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the generator."""
+
+
+Source = Annotated[JsonlSource | ParquetSource | HubSource | ReasoningGymSource, Field(discriminator="type")]
+
+
+class DataConfig(Section):
+    """The training prompts."""
+
+    source: Source
+    """Where the rows come from; `type` chooses the kind."""
+    task: str
+    """`gsm8k`, `math`, `reasoning_gym:<name>`, or `columns` for rows that a reward function of yours judges."""
+    prompt_column: str | None = None
+    """Column with the question (text, or a list of chat messages); None takes the task's own."""
+    answer_column: str | None = None
+    """Column with the gold answer; None takes the task's own."""
+    instruction: str | None = None
+    """Text put behind every question; None takes the task's own, an empty text puts none."""
+    system_prompt: str | None = None
+    """System message put before every prompt."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the chat template, such as `enable_thinking`."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    """Longer prompts are overlong; None allows what the model's maximum leaves beside the completion."""
+    on_overlong: Literal["drop", "error"] = "drop"
+    """Whether overlong prompts are dropped and counted at the start, or end the run there."""
+    shuffle: bool = True
+    """Draws a new order every epoch; else the order of the file."""
+    epochs: int | None = Field(default=None, ge=1)
+    """Passes over the data; None goes on until `run.steps`."""
+    limit: int | None = Field(default=None, ge=1)
+    """Takes only the first rows."""

@@ -1,0 +1,46 @@
+"""The whole config: one TOML file, one model."""
+
+from pydantic import Field
+
+from strop.config.algorithm import AlgorithmConfig
+from strop.config.base import Section
+from strop.config.checkpoint import CheckpointConfig
+from strop.config.data import DataConfig
+from strop.config.evaluation import EvaluationConfig
+from strop.config.metrics import MetricsConfig
+from strop.config.model import ModelConfig
+from strop.config.rewards import RewardConfig
+from strop.config.rollout import RolloutConfig
+from strop.config.run import RunConfig
+from strop.config.training import TrainingConfig
+from strop.config.trainer import TrainerConfig
+from strop.config.weight_sync import WeightSyncConfig
+
+
+class Config(Section):
+    """A run file."""
+
+    run: RunConfig = Field(default_factory=RunConfig)
+    """The run as a whole."""
+    model: ModelConfig
+    """The policy."""
+    data: DataConfig
+    """The training prompts."""
+    rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig(function="task")], min_length=1)
+    """What is rewarded; a sample's reward is the weighted sum."""
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    """Sampling."""
+    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
+    """The algorithm."""
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    """Updating."""
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    """The schedule and the cluster it runs on."""
+    weight_sync: WeightSyncConfig = Field(default_factory=WeightSyncConfig)
+    """Publication and its proof."""
+    evaluation: EvaluationConfig | None = None
+    """Held-out evaluation; None evaluates never."""
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    """Checkpoints."""
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
+    """Metrics and samples."""

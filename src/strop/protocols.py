@@ -1,0 +1,322 @@
+"""Every seam of the house, in one file. This file is the architecture.
+
+Each protocol has one to a handful of methods, written for the person who implements the next one, and one
+contract test suite in `tests/contract` that runs on every implementation.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from strop.metrics import Metrics
+from strop.records import (
+    Completion,
+    Group,
+    GroupRequest,
+    Message,
+    PackedBatch,
+    Prompt,
+    RewardPart,
+    WeightChunk,
+    WeightReceipt,
+)
+
+# --------------------------------------------------------------------------------------------- devices
+
+
+class Device(Protocol):
+    """A kind of accelerator. The only code that may say `torch.cuda` or `torch.npu` is behind this."""
+
+    name: str
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device that tensors of this process live on."""
+
+    def synchronize(self) -> None:
+        """Waits until all work queued on the device is done."""
+
+    def empty_cache(self) -> None:
+        """Gives unused memory blocks back to the system."""
+
+    def peak_memory_bytes(self) -> int:
+        """Peak memory of this process on the device since it started (resident set size on a CPU)."""
+
+    @property
+    def collective_backend(self) -> str:
+        """The torch.distributed backend of this device: gloo, nccl, hccl."""
+
+
+# --------------------------------------------------------------------------------------------- scoring
+
+
+class Scorer(Protocol):
+    """Gives log-probs of tokens: reference model, teacher, and the probe of the weight-sync proof."""
+
+    async def score(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """Scores whole sequences, without any cache, at temperature 1.
+
+        Entry i has len(token_ids[i]) - 1 values: the log-prob of token 1, 2, ... given those before it.
+        """
+
+
+# --------------------------------------------------------------------------------------------- rollout
+
+
+class RolloutEngine(Scorer, Protocol):
+    """Samples completions from a copy of the policy that it owns.
+
+    One event loop drives an engine: all calls come from it. `generate` may be called many times
+    concurrently; the engine batches across calls.
+    """
+
+    async def generate(self, request: GroupRequest) -> list[Completion]:
+        """Completes the prompt once per stream. Order follows `request.streams`.
+
+        A sample that cannot be finished has `finish` FAILED or ABORTED and keeps its tokens so far.
+        """
+
+    async def interrupt(self) -> None:
+        """Ends every running and waiting generation at once: each returns its tokens so far as ABORTED."""
+
+    async def pause(self) -> None:
+        """Stops between two tokens; requests stay in the engine and nothing is sampled until `resume`."""
+
+    async def resume(self) -> None:
+        """Goes on after `pause`."""
+
+    async def sleep(self) -> None:
+        """Gives device memory back where the platform can; running requests must be interrupted before."""
+
+    async def wake(self) -> None:
+        """Takes the memory again; weights must be received anew if `sleep` dropped them."""
+
+    async def receive_weights(self, chunks: Iterable[WeightChunk], version: int) -> WeightReceipt:
+        """Takes one full set of weights, drops every cache that depends on them, and reports what it holds.
+
+        Raises ValueError naming the weights that were unknown, doubled, missing or of another shape.
+        """
+
+
+# --------------------------------------------------------------------------------------------- training
+
+
+@dataclass(frozen=True)
+class MicroBatchPlan:
+    """One mini-batch cut into micro-batches: what one optimizer update learns from.
+
+    Denominators are fixed already: each micro-batch carries `weights` in `fields_N`, and the loss of the
+    mini-batch is the plain sum over all targets of weight times loss, however it is cut.
+    """
+
+    micro_batches: tuple[PackedBatch, ...]
+
+    @property
+    def num_targets(self) -> int:
+        """The predictions that bear loss, over all micro-batches."""
+        return sum(batch.num_targets for batch in self.micro_batches)
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens that are computed, over all micro-batches."""
+        return sum(batch.num_tokens for batch in self.micro_batches)
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """What a loss sees of one micro-batch; N targets. Masks and weights arrive ready."""
+
+    new_logprobs_N: torch.Tensor
+    """Of the policy that is being trained, with gradient."""
+    old_logprobs_N: torch.Tensor
+    """Of the policy before the step, no gradient; on the first on-policy update these are
+    `new_logprobs_N.detach()`, so that the ratio is exactly 1."""
+    advantages_N: torch.Tensor
+    weights_N: torch.Tensor
+    """Aggregation weights: the loss is `(weights_N * losses_N).sum()`."""
+    sample_ids_N: torch.Tensor
+    """Which sample of the micro-batch; a sample is never split between micro-batches."""
+    num_samples: int
+    rollout_logprobs_N: torch.Tensor
+    reference_logprobs_N: torch.Tensor | None = None
+    entropies_N: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LossOutputs:
+    """The scalar to differentiate, and what is worth knowing about it."""
+
+    loss: torch.Tensor
+    metrics: Metrics = field(default_factory=dict)
+
+
+class LossFunction(Protocol):
+    """A pure function from one record to another: no config look-up, no collectives, no device sync."""
+
+    def __call__(self, inputs: LossInputs) -> LossOutputs:
+        """Computes the loss of one micro-batch."""
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What an optimizer update did."""
+
+    gradient_norm: float
+    """Global norm before clipping."""
+    learning_rate: float
+    applied: bool
+    """False where the update was skipped: non-finite gradient, or nothing bore loss."""
+    reason: str = ""
+    """Why it was skipped."""
+    suspects: tuple[tuple[int, int], ...] = ()
+    """(group, sample) keys of the micro-batches whose loss or log-probs were not finite."""
+
+
+class TrainEngine(Protocol):
+    """Owns the policy, its optimizer and its own loop over micro-batches."""
+
+    def score(self, plan: MicroBatchPlan) -> list[torch.Tensor]:
+        """Log-probs of the targets without gradient, at the rollout temperature: one [N] tensor a micro-batch."""
+
+    def forward_backward(self, plan: MicroBatchPlan, loss: LossFunction) -> Metrics:
+        """Adds the gradient of the whole mini-batch; returns the loss metrics summed over it."""
+
+    def optimizer_step(self) -> UpdateReport:
+        """Clips, updates and clears the gradient; skips and says so where the gradient is not finite."""
+
+    def export_weights(self) -> Iterator[WeightChunk]:
+        """Streams every weight once under its checkpoint name (adapters merged), of the current version."""
+
+    def offload(self) -> None:
+        """Moves parameters, gradients and optimizer state off the device."""
+
+    def onload(self) -> None:
+        """Brings them back."""
+
+    def save(self, folder: Path) -> None:
+        """Writes parameters, optimizer and schedule into an existing folder."""
+
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote, bit-equal."""
+
+
+# --------------------------------------------------------------------------------------------- tasks
+
+
+class RewardFunction(Protocol):
+    """Judges the samples of one group. A failure is data, never an exception and never a 0."""
+
+    name: str
+
+    async def __call__(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
+        """Returns one part a sample, in order; `completions` are the decoded texts without the stop token."""
+
+
+class Task(Protocol):
+    """Turns a data row into messages, says what a right answer looks like, and names its rewards."""
+
+    name: str
+    rewards: tuple[RewardFunction, ...]
+
+    def messages(self, row: Mapping[str, Any]) -> list[Message]:
+        """The chat turns that put the row's question. Raises KeyError naming a missing column."""
+
+    def render_gold(self, row: Mapping[str, Any]) -> str | None:
+        """A response that must score 1; None where the source has no gold answer."""
+
+
+class Renderer(Protocol):
+    """Chat template and tokenizer behind one door: text in, token ids out, exactly once."""
+
+    def render(self, messages: Sequence[Message]) -> NDArray[np.int64]:
+        """The prompt's ids, generation prompt included, exactly one BOS where the model wants one."""
+
+    def decode(self, token_ids: NDArray[np.int64]) -> str:
+        """The text of a completion, special tokens left out."""
+
+
+# --------------------------------------------------------------------------------------------- data
+
+
+class StreamPosition(NamedTuple):
+    """Where a prompt stream stands."""
+
+    epoch: int
+    offset: int
+    """How many rows of this epoch were handed out."""
+
+
+class PromptSource(Protocol):
+    """Hands out prompts: each row exactly once an epoch, in an order that depends on the seed and epoch only."""
+
+    def take(self, num_prompts: int) -> list[Prompt]:
+        """The next prompts, crossing epoch ends; at the end of the last epoch fewer, then none."""
+
+    def state(self) -> dict[str, Any]:
+        """A JSON-able state from which `restore` goes on exactly."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state; raises ValueError where the state is of another data set."""
+
+
+# --------------------------------------------------------------------------------------------- algorithms
+
+
+@dataclass(frozen=True)
+class AlgorithmNeeds:
+    """What an algorithm wants computed; an engine computes only this."""
+
+    entropy: bool = False
+    old_logprobs: bool = False
+    """A pass of the policy over the batch before the first update."""
+    reference_logprobs: bool = False
+
+
+class Algorithm(Protocol):
+    """One named bundle of pure functions: a short file that reads beside its paper."""
+
+    name: str
+
+    @property
+    def needs(self) -> AlgorithmNeeds:
+        """The outputs and extra passes that it uses."""
+
+    def select(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups worth training on (dynamic sampling drops those without signal)."""
+
+    def advantages(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with `advantages` on every row; invalid samples get weight, not advantage, 0."""
+
+    def weights(self, groups: Sequence[Group]) -> dict[tuple[int, int], float]:
+        """Per (group, sample): the aggregation weight of each of its sampled tokens, over this mini-batch."""
+
+    def loss(self, inputs: LossInputs) -> LossOutputs:
+        """The loss of one micro-batch."""
+
+
+# --------------------------------------------------------------------------------------------- the rest
+
+
+class CheckpointStore(Protocol):
+    """Keeps step folders that are whole or absent."""
+
+    def save(self, step: int, parts: Mapping[str, Any]) -> Path:
+        """Writes a step: each part writes itself into a folder of its name, then the step becomes visible."""
+
+    def latest(self) -> Path | None:
+        """The newest whole step, verified by checksums; None where there is none."""
+
+
+class MetricSink(Protocol):
+    """Takes the metrics of a step somewhere."""
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        """Writes the metrics of one step."""
+
+    def close(self) -> None:
+        """Flushes and closes."""
