@@ -22,6 +22,7 @@ from strop.records import (
     PackedBatch,
     Prompt,
     RewardPart,
+    Sample,
     WeightChunk,
     WeightReceipt,
 )
@@ -177,11 +178,15 @@ class UpdateReport:
     """(group, sample) keys of the micro-batches whose loss or log-probs were not finite."""
 
 
-class TrainEngine(Protocol):
-    """Owns the policy, its optimizer and its own loop over micro-batches."""
+class PlanScorer(Protocol):
+    """Scores a packed mini-batch without gradient: the policy itself, or a frozen reference."""
 
     def score(self, plan: MicroBatchPlan) -> list[torch.Tensor]:
-        """Log-probs of the targets without gradient, at the rollout temperature: one [N] tensor a micro-batch."""
+        """Log-probs of the targets at the rollout temperature: one [N] tensor a micro-batch, on the CPU."""
+
+
+class TrainEngine(PlanScorer, Protocol):
+    """Owns the policy, its optimizer and its own loop over micro-batches."""
 
     def forward_backward(self, plan: MicroBatchPlan, loss: LossFunction) -> Metrics:
         """Adds the gradient of the whole mini-batch; returns the loss metrics summed over it."""
@@ -294,6 +299,9 @@ class Algorithm(Protocol):
 
     def weights(self, groups: Sequence[Group]) -> dict[tuple[int, int], float]:
         """Per (group, sample): the aggregation weight of each of its sampled tokens, over this mini-batch."""
+
+    def has_gradient(self, sample: Sample) -> bool:
+        """False where the sample's loss has no gradient at all, so that computing it changes nothing."""
 
     def loss(self, inputs: LossInputs) -> LossOutputs:
         """The loss of one micro-batch."""

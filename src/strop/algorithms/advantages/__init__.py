@@ -1,0 +1,1 @@
+"""Advantages: how much better a sample is than what it is compared with."""
