@@ -14,7 +14,9 @@ class Section(BaseModel):
     `observe` lets a test see which keys are read: it is called with the class name and the key.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+    )
 
     observer: ClassVar[ReadObserver | None] = None
 

@@ -12,8 +12,8 @@ from strop.config.model import ModelConfig
 from strop.config.rewards import RewardConfig
 from strop.config.rollout import RolloutConfig
 from strop.config.run import RunConfig
-from strop.config.training import TrainingConfig
 from strop.config.trainer import TrainerConfig
+from strop.config.training import TrainingConfig
 from strop.config.weight_sync import WeightSyncConfig
 
 

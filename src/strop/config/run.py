@@ -1,6 +1,7 @@
 """Where a run lives and how long it goes on."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,5 +21,5 @@ class RunConfig(Section):
     """Training ends after this many steps, or earlier when `data.epochs` are used up."""
     threads: int = Field(default=0, ge=0)
     """Threads for tensor work on a CPU; 0 takes every core."""
-    device: str = "auto"
-    """auto, cpu, cuda, rocm or npu; auto takes an accelerator where there is one."""
+    device: Literal["auto", "cpu", "cuda", "rocm", "npu"] = "auto"
+    """Where tensors live; auto takes an accelerator where there is one."""

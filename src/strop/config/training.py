@@ -27,7 +27,7 @@ class TrainingConfig(Section):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Course of the learning rate after the warm-up."""
     schedule_updates: int | None = Field(default=None, ge=1)
-    """Updates after which `linear` and `cosine` reach `minimum_learning_rate`; required by them, refused by constant."""
+    """Updates after which `linear` and `cosine` reach their end; required by them, refused by `constant`."""
     minimum_learning_rate: float = Field(default=0.0, ge=0)
     """Where `linear` and `cosine` end."""
     max_gradient_norm: float = Field(default=1.0, gt=0)

@@ -1,0 +1,47 @@
+"""Sampling settings that training cannot use or the engine cannot serve."""
+
+from collections.abc import Iterator
+
+from strop.config.checks.refusal import Refusal, does_nothing
+from strop.config.root import Config
+
+_UNCORRECTED = "the sampler would then draw from another distribution than the one trained, without correction"
+
+
+def check_rollout(config: Config) -> Iterator[Refusal]:
+    """Yields refusals of `rollout`."""
+    rollout = config.rollout
+    if rollout.top_p < 1:
+        yield Refusal(
+            "rollout.top_p",
+            f"must be 1 in training, got {rollout.top_p}: {_UNCORRECTED}",
+            "Leave it out; evaluation.top_p is free.",
+        )
+    if rollout.top_k > 0:
+        yield Refusal(
+            "rollout.top_k",
+            f"must be 0 (off) in training, got {rollout.top_k}: {_UNCORRECTED}",
+            "Leave it out; evaluation.top_k is free.",
+        )
+    yield from _check_stops(config)
+    if rollout.max_cache_tokens <= rollout.max_new_tokens:
+        yield Refusal(
+            "rollout.max_cache_tokens",
+            f"must be above rollout.max_new_tokens ({rollout.max_new_tokens}), got {rollout.max_cache_tokens}: "
+            "not even one sample would fit",
+            "Raise it to the tokens of several samples and their prompts.",
+        )
+    if not rollout.packed_linears and config.run.device in ("cuda", "rocm", "npu"):
+        yield does_nothing(
+            "rollout.packed_linears", f"run.device is {config.run.device}", "Leave it out: it concerns CPUs alone."
+        )
+
+
+def _check_stops(config: Config) -> Iterator[Refusal]:
+    if "" in config.rollout.stop_strings:
+        yield Refusal(
+            "rollout.stop_strings", "must hold no empty text: it would end every sample at once", "Take it out."
+        )
+    negative = [token_id for token_id in config.rollout.stop_token_ids if token_id < 0]
+    if negative:
+        yield Refusal("rollout.stop_token_ids", f"must hold token ids of at least 0, got {negative[0]}", "Take it out.")

@@ -1,0 +1,90 @@
+"""Every key of a run file with its type, default, bounds and documentation, read from the models themselves."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from strop.config.base import Section
+from strop.config.root import Config
+from strop.config.schema import constraints, documentation, item_sections, kind, sections, tag
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDescription:
+    """One key as `strop config` shows it."""
+
+    key: str
+    """Dotted; `[]` stands for the entries of a list of tables."""
+    kind: str
+    """What its value must be, in words."""
+    default: str | None
+    """As TOML would write it; None where the key is required."""
+    constraints: str
+    """Bounds in words; empty where there are none."""
+    documentation: str
+    when: str
+    """The value of `type` that the key belongs to; empty where it always exists."""
+
+    @property
+    def required(self) -> bool:
+        """Whether a run file must give the key (where its table is there at all)."""
+        return self.default is None
+
+
+def describe() -> list[KeyDescription]:
+    """Returns every key that holds a value, in the order of the sections."""
+    return list(_describe_section(Config, "", ""))
+
+
+def _describe_section(section: type[Section], prefix: str, when: str) -> Iterator[KeyDescription]:
+    for name, field in section.model_fields.items():
+        key = f"{prefix}{name}"
+        if tables := sections(field.annotation):
+            yield from _describe_tables(tables, f"{key}.")
+        elif items := item_sections(field.annotation):
+            yield from _describe_tables(items, f"{key}[].")
+        else:
+            yield KeyDescription(
+                key, kind(field.annotation), _default(field), constraints(field), documentation(field), when
+            )
+
+
+def _describe_tables(tables: tuple[type[Section], ...], prefix: str) -> Iterator[KeyDescription]:
+    if len(tables) == 1:
+        yield from _describe_section(tables[0], prefix, "")
+        return
+    tags = ", ".join(tag(table) for table in tables)
+    field = tables[0].model_fields["type"]
+    yield KeyDescription(f"{prefix}type", f"one of {tags}", None, "", documentation(field), "")
+    for table in tables:
+        for description in _describe_section(table, prefix, f"type = {tag(table)}"):
+            if description.key != f"{prefix}type":
+                yield description
+
+
+def _default(field: FieldInfo) -> str | None:
+    """The default as TOML writes it, `none` for an absent value; None where the key is required."""
+    if field.is_required():
+        return None
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
+    if value is None:
+        return "none"
+    return json.dumps(str(value) if isinstance(value, Path) else value)
+
+
+def select(descriptions: list[KeyDescription], prefix: str) -> list[KeyDescription]:
+    """Returns the keys of a section (`training`) or the one key (`training.learning_rate`) of that name."""
+    return [
+        description
+        for description in descriptions
+        if description.key == prefix or description.key.startswith((f"{prefix}.", f"{prefix}[].", f"{prefix}["))
+    ]
+
+
+def as_json(descriptions: list[KeyDescription]) -> str:
+    """Returns the descriptions as a JSON list of objects."""
+    return json.dumps([{**asdict(item), "required": item.required} for item in descriptions], indent=1)

@@ -1,0 +1,115 @@
+"""A run file and the overrides of a command line become one frozen `Config`, or one error that says it all.
+
+Relative paths, in the file and in overrides alike, are relative to the current directory, as in every tool
+of the Hugging Face family, and stay as they were written: one rule for files, the command line and Python.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from strop.config.dump import dump_config
+from strop.config.overrides import apply_override, parse_override
+from strop.config.root import Config
+from strop.config.schema import documentation, expectation, fields, item_kind, item_sections, sections, tag
+from strop.config.tree import Fitter, shown
+from strop.errors import ConfigError
+
+__all__ = ["dump_config", "load_config", "read_tree"]
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """Reads a run file (none: only the overrides) and lays `section.key=value` overrides over it.
+
+    Raises ConfigError with every problem at once, each with its dotted key, what must be and what was got.
+    It says nothing of keys that do not go together: `strop.config.checks.check` does.
+    """
+    tree = read_tree(path) if path is not None else {}
+    for text in overrides:
+        apply_override(tree, parse_override(text), _default_lists())
+    return _build(tree, str(path) if path is not None else "the command line")
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    """Reads a TOML file; raises ConfigError where it is missing, no file, no UTF-8 or no TOML."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing there"
+        raise ConfigError(f"the run file {path} must be a TOML file, got {found} ({path.absolute()})")
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} must be UTF-8 text, got a byte that is not at offset {error.start}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} must be valid TOML: {error}") from error
+
+
+def _default_lists() -> dict[str, list[Any]]:
+    """The lists that stand where a file gives none, by dotted key."""
+    lists: dict[str, list[Any]] = {}
+    for name, field in Config.model_fields.items():
+        for section in sections(field.annotation):
+            for inner, leaf in section.model_fields.items():
+                if isinstance(default := leaf.get_default(call_default_factory=True, validated_data={}), list):
+                    lists[f"{name}.{inner}"] = default
+        if item_sections(field.annotation):
+            default = field.get_default(call_default_factory=True, validated_data={})
+            lists[name] = [item.model_dump(exclude_unset=True) for item in default]
+    return lists
+
+
+def _build(tree: dict[str, Any], origin: str) -> Config:
+    """The tree as a Config; raises ConfigError with every problem."""
+    fitter = Fitter(Config)
+    fitted = fitter.fit(tree)
+    problems = dict(fitter.problems)
+    try:
+        config = Config.model_validate(fitted, strict=True)
+    except ValidationError as error:
+        for key, message in _pydantic_problems(error.errors()).items():
+            if not any(_same_branch(key, known) for known in fitter.problems):
+                problems[key] = message
+    if not problems:
+        return config
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = "\n".join(f"  {message}" for message in problems.values())
+    raise ConfigError(f"{origin} has {count}:\n{lines}", "`strop config` lists every key.")
+
+
+def _same_branch(key: str, known: str) -> bool:
+    """Whether one key lies on the way to the other, so that a second problem says nothing new."""
+    short, long = sorted((key, known), key=len)
+    return long == short or long.startswith((f"{short}.", f"{short}["))
+
+
+def _pydantic_problems(errors: Sequence[ErrorDetails]) -> dict[str, str]:
+    """One message a key: several alternatives of one key that all failed are one problem."""
+    problems: dict[str, str] = {}
+    for error in errors:
+        key, field = _locate(error["loc"])
+        if error["type"] == "missing":
+            problems[key] = f"{key} is required: {documentation(field)}"
+        else:
+            wanted = item_kind(field.annotation) if key.endswith("]") else expectation(field)
+            problems.setdefault(key, f"{key} must be {wanted}, got {shown(error['input'])}")
+    return problems
+
+
+def _locate(location: Sequence[int | str]) -> tuple[str, FieldInfo]:
+    """The dotted key of a pydantic location and its field; names of alternatives are not part of a key."""
+    options: tuple[type[Any], ...] = (Config,)
+    key, field = "", FieldInfo()
+    for part in location:
+        known: Mapping[str, FieldInfo] = fields(options)
+        if isinstance(part, int):
+            key += f"[{part}]"
+        elif part in known:
+            key, field = f"{key}.{part}" if key else part, known[part]
+            options = sections(field.annotation) or item_sections(field.annotation)
+        else:
+            options = tuple(option for option in options if tag(option) == part)
+    return key, field
