@@ -1,0 +1,42 @@
+"""What goes wrong between a data set and a prompt, said so that a person can mend it."""
+
+import difflib
+import importlib.util
+from collections.abc import Iterable
+
+
+class DataError(ValueError):
+    """Data that cannot be used: the message names the place, what must be there and what was found."""
+
+
+class MissingColumnError(KeyError):
+    """A row lacks a column: the message lists the columns found and the nearest name.
+
+    It is a KeyError, as `Task.messages` promises, and prints as a sentence.
+    """
+
+    def __init__(self, wanted: str, found: Iterable[str], setting: str) -> None:
+        names = sorted(found)
+        super().__init__(wanted)
+        self.sentence = (
+            f"{setting} must name a column of the data, got {wanted!r}{nearest_hint(wanted, names)}; "
+            f"columns found: {', '.join(names) or 'none'}"
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Returns ` (did you mean 'x'?)` for the known name closest to `name`, or nothing where none is close."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def require_package(package: str, extra: str, purpose: str) -> None:
+    """Raises ModuleNotFoundError, naming the extra to install, where an optional package is missing."""
+    if importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(
+            f"{purpose} needs the package {package!r}, which is not installed: pip install 'strop[{extra}]'",
+            name=package,
+        )

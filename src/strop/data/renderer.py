@@ -1,0 +1,184 @@
+"""The renderer: chat template and tokenizer behind one door, so that text becomes token ids exactly once.
+
+    messages --(system prompt)--> conversation --(chat template)--> text --(tokenizer, nothing added)--> ids
+
+The template's text is encoded without special tokens of the tokenizer's own, since templates write theirs. Where
+the tokenizer would have begun with a BOS and the template did not write one, it is put in front: so a prompt has
+exactly one where the model wants one, and none where it does not.
+
+A tokenizer without a chat template (a base model) gets the plain text of the question. What cannot work that way
+(several turns, a system prompt, template arguments) is refused, never left out in silence.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from strop.config.data import DataConfig
+from strop.records import Message
+
+PLAIN_TEXT_NOTICE = (
+    "the tokenizer has no chat template: prompts are the plain text of the question "
+    "(set model.chat_template to a Jinja file to use one)"
+)
+
+
+class ChatRenderer:
+    """Renders conversations to token ids, and token ids to text, with a Hugging Face tokenizer.
+
+    It raises ValueError at construction where a setting would do nothing or cannot work: a system prompt that the
+    template refuses or drops, an argument that the template never reads, either of them without a template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        system_prompt: str | None = None,
+        template: str | None = None,
+        template_arguments: dict[str, Any] | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._system_prompt = system_prompt
+        self._template = template if template is not None else _own_template(tokenizer)
+        self._template_arguments = dict(template_arguments or {})
+        self._bos_id = _added_bos_id(tokenizer)
+        self._check_template_arguments()
+        self._check_system_prompt()
+
+    @property
+    def notice(self) -> str | None:
+        """What a person should be told at the start; None where there is nothing to say."""
+        return PLAIN_TEXT_NOTICE if self._template is None else None
+
+    def conversation(self, messages: Sequence[Message]) -> list[Message]:
+        """Returns the messages behind the system prompt, which is not put twice.
+
+        Raises ValueError where the messages bring another system message, and where they do not end with a turn
+        that the policy can answer.
+        """
+        if not messages or messages[-1]["role"] in ("assistant", "system"):
+            last = messages[-1]["role"] if messages else "no message at all"
+            raise ValueError(f"a prompt must end with a turn to answer, such as a user's, got {last}")
+        if self._system_prompt is None:
+            return list(messages)
+        if messages[0]["role"] != "system":
+            return [Message(role="system", content=self._system_prompt), *messages]
+        if messages[0]["content"] == self._system_prompt:
+            return list(messages)
+        raise ValueError("data.system_prompt must be left out where the rows bring system messages of their own")
+
+    def render(self, messages: Sequence[Message]) -> NDArray[np.int64]:
+        """The prompt's [P] ids: system prompt and generation prompt included, one BOS where the model wants one."""
+        return self.encode_many([self.render_text(messages)])[0]
+
+    def encode_many(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Encodes rendered texts, all at once, which is much faster than one by one."""
+        if not texts:
+            return []
+        encoded = self._tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return [self._with_bos(ids) for ids in encoded["input_ids"]]
+
+    def render_text(self, messages: Sequence[Message]) -> str:
+        """The prompt as the text that is encoded, generation prompt included."""
+        conversation = self.conversation(messages)
+        if self._template is None:
+            return _plain_text(conversation)
+        try:
+            return self._apply_template(conversation)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the chat template must accept the messages of every row, it says: {error}") from error
+
+    def decode(self, token_ids: NDArray[np.int64]) -> str:
+        """The text of a completion, special tokens left out and spaces as they were sampled."""
+        text = self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(text)
+
+    def _with_bos(self, ids: list[int]) -> NDArray[np.int64]:
+        if self._bos_id is not None and (not ids or ids[0] != self._bos_id):
+            ids = [self._bos_id, *ids]
+        return np.asarray(ids, dtype=np.int64)
+
+    def _apply_template(self, conversation: Sequence[Message]) -> str:
+        turns: list[Any] = [dict(message) for message in conversation]
+        text = self._tokenizer.apply_chat_template(
+            turns,
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **self._template_arguments,
+        )
+        return str(text)
+
+    def _check_template_arguments(self) -> None:
+        if self._template is None and self._template_arguments:
+            raise ValueError("data.chat_template_kwargs must be empty: the tokenizer has no chat template to read them")
+        for name in self._template_arguments:
+            if not re.search(rf"\b{re.escape(name)}\b", self._template or ""):
+                raise ValueError(f"data.chat_template_kwargs: the chat template reads no argument {name!r}")
+
+    def _check_system_prompt(self) -> None:
+        if self._system_prompt is None:
+            return
+        if self._template is None:
+            raise ValueError(
+                "data.system_prompt must be left out: the tokenizer has no chat template to put it "
+                "(use data.instruction, or set model.chat_template)"
+            )
+        try:
+            text = self._apply_template(self.conversation([Message(role="user", content="?")]))
+        except jinja2.TemplateError as error:
+            raise ValueError(
+                f"data.system_prompt must be left out: the chat template refuses the system role ({error}); "
+                "put the text into data.instruction"
+            ) from error
+        if self._system_prompt.strip() not in text:
+            raise ValueError(
+                "data.system_prompt must be left out: the chat template drops system messages; "
+                "put the text into data.instruction"
+            )
+
+
+def build_renderer(
+    tokenizer: PreTrainedTokenizerBase, config: DataConfig, template_file: Path | None = None
+) -> ChatRenderer:
+    """Returns the renderer of a run; `template_file` (model.chat_template) replaces the tokenizer's template."""
+    return ChatRenderer(
+        tokenizer,
+        system_prompt=config.system_prompt,
+        template=None if template_file is None else _read_template(template_file),
+        template_arguments=config.chat_template_kwargs,
+    )
+
+
+def _read_template(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"model.chat_template must be a readable Jinja file, got {file}: {error}") from error
+
+
+def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    return tokenizer.get_chat_template() if tokenizer.chat_template else None
+
+
+def _added_bos_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The BOS that the tokenizer puts before plain text on its own, None where it puts none."""
+    bos_id = tokenizer.bos_token_id
+    ids = tokenizer("a")["input_ids"]
+    return int(bos_id) if bos_id is not None and ids and ids[0] == bos_id else None
+
+
+def _plain_text(conversation: Sequence[Message]) -> str:
+    if len(conversation) > 1:
+        raise ValueError(
+            f"a prompt must be one message where the tokenizer has no chat template, got {len(conversation)} turns "
+            "(set model.chat_template)"
+        )
+    return conversation[0]["content"]

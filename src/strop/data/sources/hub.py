@@ -1,0 +1,63 @@
+"""Hugging Face data sets: a name on the hub, a folder that `datasets` can load, or one that it saved.
+
+A folder written by `save_to_disk` is recognised by the files that `datasets` puts there; every other path is
+handed to `load_dataset`, which takes hub names and local folders alike.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from strop.config.data import HubSource
+from strop.data.errors import DataError, nearest_hint, require_package
+
+
+def read_hub(source: HubSource) -> Iterable[dict[str, Any]]:
+    """Returns the rows of the split in order.
+
+    Raises DataError naming data set, subset and split where it cannot be loaded or has no rows;
+    ModuleNotFoundError, naming the extra, without datasets.
+    """
+    require_package("datasets", "data", "a Hugging Face data set")
+    table = _load_saved(source) if _is_saved(source.path) else _load(source)
+    if len(table) == 0:
+        raise DataError(f"{_described(source)} must hold rows, got none")
+    rows: Iterable[dict[str, Any]] = table
+    return rows
+
+
+def _is_saved(path: str) -> bool:
+    folder = Path(path)
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+
+
+def _load(source: HubSource) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_dataset(source.path, name=source.subset, split=source.split, revision=source.revision)
+    except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
+        cause = f"{error.__cause__}" if error.__cause__ else f"{error}"
+        raise DataError(f"{_described(source)} cannot be loaded: {type(error).__name__}: {cause}") from error
+
+
+def _load_saved(source: HubSource) -> Any:
+    import datasets
+
+    if source.subset is not None or source.revision is not None:
+        raise DataError(f"{source.path} was written by save_to_disk and has no subset or revision: leave both out")
+    loaded = datasets.load_from_disk(source.path)
+    if not isinstance(loaded, datasets.DatasetDict):
+        return loaded
+    if source.split not in loaded:
+        names = [str(name) for name in loaded]
+        raise DataError(
+            f"split must be one of {', '.join(names)} in {source.path}, got {source.split!r}"
+            f"{nearest_hint(source.split, names)}"
+        )
+    return loaded[source.split]
+
+
+def _described(source: HubSource) -> str:
+    subset = f", subset {source.subset!r}" if source.subset else ""
+    return f"data set {source.path!r}{subset}, split {source.split!r}"

@@ -1,0 +1,19 @@
+"""Prompt tables made by hand: row i has the id `made:i`, the column n = i and two tokens."""
+
+import numpy as np
+
+from strop.data import DataRow, PromptTable
+from strop.data.prompts import RenderedRow
+from strop.records import Message
+
+
+def make_table(num_rows: int, first_token: int = 0) -> PromptTable:
+    rows = (
+        RenderedRow(
+            row=DataRow(row_id=f"made:{index}", columns={"n": index}, source="made"),
+            messages=(Message(role="user", content=str(index)),),
+            token_ids=np.array([first_token, index]),
+        )
+        for index in range(num_rows)
+    )
+    return PromptTable("columns", tuple(rows))
