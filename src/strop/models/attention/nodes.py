@@ -55,7 +55,8 @@ def build_nodes(segments: Sequence[Segment]) -> tuple[Node, ...]:
 
 
 def _child(parent: Node | None, segment: Segment) -> Node:
-    first_ordinal, ancestors = 0, ()
+    first_ordinal = 0
+    ancestors: tuple[TokenRange, ...] = ()
     if parent is not None:
         first_ordinal = parent.first_ordinal + parent.num_tokens
         ancestors = _append(parent.ancestors, (parent.start, parent.stop))

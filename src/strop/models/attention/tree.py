@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
+from strop.models.attention.flash_cpu import FlashPlan, attend_flash, flash_can_attend, make_flash_plan
 from strop.models.attention.interface import AttentionCall
 from strop.models.attention.nodes import Node, build_nodes
 from strop.models.attention.portable import attend_portable, make_hidden_mask
@@ -26,6 +27,7 @@ class TreeLayout:
         self.nodes: tuple[Node, ...] = build_nodes(segments)
         self.num_tokens = segments[-1].stop if segments else 0
         self.longest_sequence = max((node.last_ordinal + 1 for node in self.nodes), default=0)
+        self._flash_plan: FlashPlan | None = None
         self._masks: dict[tuple[int, int, int | None, torch.device], torch.Tensor] = {}
 
     @classmethod
@@ -66,7 +68,18 @@ class TreeLayout:
                 f"the layout needs the keys of its own {self.num_tokens} tokens only, got {call.key.shape[2]}: "
                 "call the model with use_cache=False"
             )
+        if flash_can_attend(call) and self._binding_window(call.sliding_window) is None:
+            return attend_flash(call, self._plan())
+        return self.attend_portably(call)
+
+    def attend_portably(self, call: AttentionCall) -> torch.Tensor:
+        """Returns what `attend` returns, in plain torch operations: slower, for every device and option."""
         return attend_portable(call, self.nodes, lambda node, n: self._mask(node, n, call))
+
+    def _plan(self) -> FlashPlan:
+        if self._flash_plan is None:
+            self._flash_plan = make_flash_plan(self.nodes)
+        return self._flash_plan
 
     def _mask(self, node: Node, num_before: int, call: AttentionCall) -> torch.Tensor:
         window = self._binding_window(call.sliding_window)
