@@ -47,11 +47,11 @@ def check_lengths(config: Config) -> Iterator[Refusal]:
                 f"must be below model.max_length ({maximum}) to leave room for a prompt, got {budget}",
                 "Lower it, or raise model.max_length.",
             )
-    room = maximum - config.rollout.max_new_tokens
-    if config.data.max_prompt_tokens is not None and config.data.max_prompt_tokens > room > 0:
+    room, longest = maximum - config.rollout.max_new_tokens, config.data.max_prompt_tokens
+    if longest is not None and longest > room > 0:
         yield Refusal(
             "data.max_prompt_tokens",
-            f"must be at most what model.max_length leaves beside a sample ({room}), got {config.data.max_prompt_tokens}",
+            f"must be at most what model.max_length leaves beside a sample ({room}), got {longest}",
             "Lower it, or leave it out to take just that.",
         )
     if config.weight_sync.probe_tokens > maximum:

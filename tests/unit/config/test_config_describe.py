@@ -1,0 +1,69 @@
+"""Every key is described from the models themselves."""
+
+import json
+
+import pytest
+
+from strop.config.describe import KeyDescription, as_json, describe, select
+from strop.config.load import load_config
+from strop.errors import ConfigError
+
+
+def by_key(key: str) -> KeyDescription:
+    (found,) = [description for description in describe() if description.key == key]
+    return found
+
+
+def test_there_are_fewer_than_150_keys() -> None:
+    assert 100 < len(describe()) < 150
+
+
+def test_every_key_is_documented_in_a_sentence() -> None:
+    for description in describe():
+        assert description.documentation.endswith("."), description.key
+        assert description.kind, description.key
+
+
+def test_a_description_gives_kind_default_bounds_and_documentation() -> None:
+    description = by_key("training.learning_rate")
+    assert (description.kind, description.default, description.constraints) == ("a number", "1e-06", "above 0")
+    assert description.documentation == "Peak learning rate of AdamW."
+
+
+def test_keys_of_alternatives_say_when_they_exist() -> None:
+    assert by_key("data.source.split").when == "type = hub"
+    assert by_key("data.source.type").required
+    assert by_key("data.source.type").kind == "one of jsonl, parquet, hub, reasoning_gym"
+
+
+def test_a_section_a_list_and_a_key_can_be_selected() -> None:
+    assert {d.key.split(".")[0] for d in select(describe(), "training")} == {"training"}
+    assert [d.key for d in select(describe(), "rewards")][:2] == ["rewards[].function", "rewards[].weight"]
+    assert [d.key for d in select(describe(), "run.steps")] == ["run.steps"]
+    assert select(describe(), "train") == []
+
+
+def test_the_json_listing_holds_every_key() -> None:
+    listed = json.loads(as_json(describe()))
+    assert len(listed) == len(describe())
+    assert {"key", "kind", "default", "constraints", "documentation", "when", "required"} == set(listed[0])
+
+
+@pytest.mark.parametrize("description", describe(), ids=lambda d: f"{d.key} {d.when}")
+def test_the_described_default_is_accepted_by_the_loader(description: KeyDescription) -> None:
+    if description.default is None:
+        return
+    key = description.key.replace("[]", ".0")
+    overrides = ["model.path=m", "data.task=math", "data.source={type='jsonl', path='x'}"]
+    if key.startswith("evaluation"):
+        overrides.append("evaluation.source={type='jsonl', path='x'}")
+    if description.when:
+        source, _, kind = key.rsplit(".", 1)[0], None, description.when.removeprefix("type = ")
+        overrides.append(f"{source}={{type='{kind}', {'name' if kind == 'reasoning_gym' else 'path'}='x'}}")
+    load_config(None, [*overrides, f"{key}={description.default}"])
+
+
+def test_the_described_bounds_hold() -> None:
+    for override in ("run.steps=-1", "training.beta1=1", "rollout.top_p=0", "rollout.group_size=0"):
+        with pytest.raises(ConfigError):
+            load_config(None, ["model.path=m", "data.task=math", "data.source={type='jsonl', path='x'}", override])
