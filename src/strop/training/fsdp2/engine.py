@@ -1,0 +1,217 @@
+"""The training engine on PyTorch FSDP2, in one process or many.
+
+    plan --each micro-batch--> PolicyModule --log-probs--> loss --backward--> gradients add up
+    optimizer_step: norm over everything --finite?--> clip, AdamW --> gradients freed
+                                         --else-----> gradients freed, samples named
+
+The loss of a mini-batch is a plain sum with weights that were fixed before, so that gradients of
+micro-batches and of processes are added, never averaged, and no cut of the batch changes them.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from strop.config.training import TrainingConfig
+from strop.metrics import Metrics, merge, total
+from strop.models.weights import named_weights
+from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, MicroBatchPlan, UpdateReport
+from strop.records import PackedBatch, WeightChunk
+from strop.training.errors import TooManySkippedUpdates
+from strop.training.fsdp2.checks import require_deterministic
+from strop.training.fsdp2.evidence import UpdateEvidence
+from strop.training.fsdp2.optimizer import PolicyOptimizer
+from strop.training.fsdp2.policy import PolicyModule, PolicyOutputs
+from strop.training.fsdp2.scoring import PolicyScorer, in_step
+from strop.training.fsdp2.sharding import full_tensor, num_processes, shard
+from strop.training.fsdp2.state import load_state, save_state
+from strop.training.schedule import check_schedule, learning_rate_at
+
+
+class Fsdp2Engine:
+    """Owns a causal language model, its optimizer, and the loop over micro-batches."""
+
+    def __init__(
+        self,
+        causal_lm: PreTrainedModel,
+        config: TrainingConfig,
+        *,
+        temperature: float,
+        device: Device,
+        needs: AlgorithmNeeds,
+        shares_prefixes: bool = True,
+    ) -> None:
+        """Takes over a model that was loaded with the packed attention.
+
+        Args:
+            causal_lm: the model, in any dtype; parameters that require no gradient are not trained.
+            config: the training section.
+            temperature: the sampler's; log-probs are computed at it.
+            device: where the model is trained.
+            needs: which outputs the algorithm's loss reads.
+            shares_prefixes: False for models with recurrent layers, whose rows are computed alone.
+        """
+        check_schedule(config)
+        require_deterministic(causal_lm)
+        self.config = config
+        self.device = device
+        self.needs = needs
+        self.version = 0
+        """Of the weights as they are exported; the publisher counts it up by `set_version`."""
+        self.causal_lm = causal_lm.to(device.torch_device)
+        self._set_mode()
+        self.policy = PolicyModule(causal_lm, chunk_tokens=config.logprob_chunk_tokens, shares_prefixes=shares_prefixes)
+        shard(self.policy, device)
+        trained = {name: weight for name, weight in causal_lm.named_parameters() if weight.requires_grad}
+        self.optimizer = PolicyOptimizer(trained, config)
+        self._scorer = PolicyScorer(self.policy, device, temperature)
+        self._temperature = temperature
+        self._num_updates = 0
+        self._num_skipped = 0
+        self._evidence = UpdateEvidence()
+
+    def _set_mode(self) -> None:
+        """Training mode matters to gradient checkpointing only: dropout is 0."""
+        if self.config.gradient_checkpointing:
+            self.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
+            self.causal_lm.train()
+        else:
+            self.causal_lm.eval()
+
+    def score(self, plan: MicroBatchPlan) -> list[Tensor]:
+        """Returns log-probs of the targets without gradient, at the rollout temperature, on the CPU."""
+        return self._scorer.score(plan)
+
+    def score_tokens(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """Scores whole sequences as a `Scorer` does: log-probs of tokens 1, 2, ... at temperature 1."""
+        return self._scorer.score_tokens(token_ids)
+
+    def forward_backward(self, plan: MicroBatchPlan, loss: LossFunction) -> Metrics:
+        """Adds the gradient of the whole mini-batch; returns the loss metrics summed over it."""
+        parts = [self._micro_batch(batch, loss) for batch in in_step(plan.micro_batches, self.device)]
+        return merge([*parts, self._plan_metrics(plan)])
+
+    def _micro_batch(self, batch: PackedBatch, loss: LossFunction) -> Metrics:
+        batch = batch.to(self.device.torch_device)
+        if batch.num_targets == 0:
+            self._backward_nothing(batch)
+            return {}
+        outputs: PolicyOutputs = self.policy(batch, self._temperature, self.needs.entropy)
+        inputs = _loss_inputs(batch, outputs)
+        gradients: list[Tensor] = []
+        outputs.logprobs_N.register_hook(gradients.append)
+        result = loss(inputs)
+        result.loss.backward()  # type: ignore[no-untyped-call]
+        self._evidence.note(batch, inputs.weights_N, outputs.logprobs_N, result.loss, *gradients)
+        return merge([result.metrics, {"update/loss": total(float(result.loss.detach()))}])
+
+    def _backward_nothing(self, batch: PackedBatch) -> None:
+        """Takes part in the collectives of the other processes; alone, there is nothing to do."""
+        if num_processes() > 1:
+            self.policy(batch, self._temperature).logprobs_N.sum().backward()
+
+    def _plan_metrics(self, plan: MicroBatchPlan) -> Metrics:
+        over_budget = sum(batch.num_tokens > self.config.micro_batch_tokens for batch in plan.micro_batches)
+        return {
+            "update/loss": total(0.0),
+            "update/micro_batches": total(len(plan.micro_batches)),
+            "update/micro_batches_over_budget": total(over_budget),
+            "update/computed_tokens": total(plan.num_tokens, "tokens"),
+            "update/trained_tokens": total(plan.num_targets, "tokens"),
+        }
+
+    def optimizer_step(self) -> UpdateReport:
+        """Clips, updates and frees the gradient; skips and says so where it is not finite or nothing bore loss.
+
+        Raises:
+            TooManySkippedUpdates: after `max_skipped_updates` non-finite gradients in a row.
+        """
+        evidence, self._evidence = self._evidence, UpdateEvidence()
+        bore_loss, suspicious = evidence.over_all_processes(self.device)
+        learning_rate = learning_rate_at(self._num_updates, self.config)
+        norm = self.optimizer.gradient_norm() if bore_loss else 0.0
+        if suspicious or not math.isfinite(norm):
+            report = self._skip(evidence, norm, learning_rate)
+        elif not bore_loss:
+            report = UpdateReport(norm, learning_rate, applied=False, reason="no target bore loss")
+        else:
+            self.optimizer.step(learning_rate, min(1.0, self.config.max_gradient_norm / (norm + 1e-6)))
+            self._num_updates += 1
+            self._num_skipped = 0
+            report = UpdateReport(norm, learning_rate, applied=True)
+        self.optimizer.clear_gradients()
+        return report
+
+    def _skip(self, evidence: UpdateEvidence, norm: float, learning_rate: float) -> UpdateReport:
+        """Leaves the weights as they are; where every loss was finite, any sample may have overflowed below it."""
+        self._num_skipped += 1
+        if evidence.suspects:
+            reason = "a loss or log-prob was not finite"
+        else:
+            reason = "the gradient was not finite though every loss was"
+        suspects = tuple(evidence.suspects or evidence.keys)
+        if self._num_skipped >= self.config.max_skipped_updates:
+            self.optimizer.clear_gradients()
+            raise TooManySkippedUpdates(self._num_skipped, suspects)
+        return UpdateReport(norm, learning_rate, applied=False, reason=reason, suspects=suspects)
+
+    def set_version(self, version: int) -> None:
+        """Says which version the weights are from now on."""
+        self.version = version
+
+    def export_weights(self) -> Iterator[WeightChunk]:
+        """Streams every weight once under its name; sharded ones are gathered one at a time."""
+        for name, tensor in named_weights(self.causal_lm):
+            yield WeightChunk(name, full_tensor(tensor), self.version)
+
+    def offload(self) -> None:
+        """Moves parameters and optimizer state to host memory; on a CPU they are there already."""
+        self._move(torch.device("cpu"))
+
+    def onload(self) -> None:
+        """Brings them back to the device."""
+        self._move(self.device.torch_device)
+
+    def _move(self, device: torch.device) -> None:
+        if self.device.torch_device.type == "cpu":
+            return
+        self.policy.to(device)
+        self.optimizer.move(device)
+        self.device.empty_cache()
+
+    def save(self, folder: Path) -> None:
+        """Writes trained parameters, optimizer and counts into an existing folder."""
+        counts = {"updates": self._num_updates, "skipped": self._num_skipped, "version": self.version}
+        save_state(folder, self.optimizer, counts)
+
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote, bit-equal, and forgets gradients. Raises CheckpointError for a misfit."""
+        counts = load_state(folder, self.optimizer)
+        self._num_updates, self._num_skipped = int(counts["updates"]), int(counts["skipped"])
+        self.version = int(counts["version"])
+        self.optimizer.clear_gradients()
+        self._evidence = UpdateEvidence()
+
+
+def _loss_inputs(batch: PackedBatch, outputs: PolicyOutputs) -> LossInputs:
+    """Joins what the policy gave with what the batch carries; without old log-probs the ratio is exactly 1."""
+    fields, missing = batch.fields_N, {"weights", "advantages", "rollout_logprobs"} - batch.fields_N.keys()
+    if missing:
+        raise ValueError(f"a micro-batch must carry {sorted(missing)} to be trained on, got {sorted(fields)}")
+    return LossInputs(
+        new_logprobs_N=outputs.logprobs_N,
+        old_logprobs_N=fields.get("old_logprobs", outputs.logprobs_N.detach()),
+        advantages_N=fields["advantages"],
+        weights_N=fields["weights"],
+        sample_ids_N=batch.sample_ids_N,
+        num_samples=batch.num_samples,
+        rollout_logprobs_N=fields["rollout_logprobs"],
+        reference_logprobs_N=fields.get("reference_logprobs"),
+        entropies_N=outputs.entropies_N,
+    )

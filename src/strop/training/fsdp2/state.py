@@ -1,0 +1,83 @@
+"""Saves and restores the training state of a policy, bit-equal: one safetensors file a kind of tensor.
+
+parameters.safetensors  what is trained      engine.json  counts
+exp_avg.safetensors, exp_avg_sq.safetensors, step.safetensors, master.safetensors where there are masters
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from strop.errors import CheckpointError
+from strop.training.fsdp2.optimizer import PolicyOptimizer
+from strop.training.fsdp2.sharding import full_tensor
+
+_COUNTS_FILE = "engine.json"
+_PARAMETERS = "parameters"
+
+
+def save_state(folder: Path, optimizer: PolicyOptimizer, counts: Mapping[str, Any]) -> None:
+    """Writes everything into an existing folder; every process must call this, the first one writes."""
+    kinds = {_PARAMETERS: dict(optimizer.parameters), **optimizer.state_tensors()}
+    for kind, tensors in kinds.items():
+        full = {name: full_tensor(tensor.detach()).contiguous() for name, tensor in tensors.items()}
+        if _is_first_process():
+            save_file(full, folder / f"{kind}.safetensors")
+    if _is_first_process():
+        document = {"kinds": sorted(kinds), **counts}
+        (folder / _COUNTS_FILE).write_text(json.dumps(document, indent=2), encoding="utf-8")
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def load_state(folder: Path, optimizer: PolicyOptimizer) -> dict[str, Any]:
+    """Restores what `save_state` wrote and returns the counts. Raises CheckpointError where it does not fit."""
+    document: dict[str, Any] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
+    state = {kind: load_file(folder / f"{kind}.safetensors") for kind in document.pop("kinds")}
+    _check_names(folder, state[_PARAMETERS], optimizer.parameters)
+    with torch.no_grad():
+        for name, value in state.pop(_PARAMETERS).items():
+            parameter = optimizer.parameters[name]
+            parameter.copy_(_placed_like(parameter, value))
+    optimizer.load_state_tensors(
+        {
+            kind: {name: _placed_like(optimizer.parameters[name], value) for name, value in values.items()}
+            for kind, values in state.items()
+        }
+    )
+    return document
+
+
+def _placed_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Moves a full tensor to where the parameter lives, sharded as it is; step counts are never sharded."""
+    if not isinstance(parameter, DTensor):
+        return value.to(parameter.device)
+    if value.ndim == 0:
+        return value
+    return distribute_tensor(
+        value.to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
+    )
+
+
+def _check_names(folder: Path, saved: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
+    if saved.keys() != trained.keys():
+        missing, unknown = sorted(trained.keys() - saved.keys()), sorted(saved.keys() - trained.keys())
+        raise CheckpointError(
+            f"{folder} must hold the parameters that are trained; missing {missing[:3]} ({len(missing)}), "
+            f"unknown {unknown[:3]} ({len(unknown)})",
+            "resume with the model and adapters that the checkpoint was written with",
+        )
+    for name, value in saved.items():
+        if value.shape != trained[name].shape:
+            raise CheckpointError(f"{name} must have shape {tuple(trained[name].shape)}, got {tuple(value.shape)}")
+
+
+def _is_first_process() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0
