@@ -4,7 +4,7 @@ Each protocol has one to a handful of methods, written for the person who implem
 contract test suite in `tests/contract` that runs on every implementation.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -310,14 +310,57 @@ class Algorithm(Protocol):
 # --------------------------------------------------------------------------------------------- the rest
 
 
+class CheckpointPart(Protocol):
+    """Something that a checkpoint keeps: the train engine, the prompt stream, the trainer's counters."""
+
+    def save(self, folder: Path) -> None:
+        """Writes itself into an existing, empty folder, as plain files."""
+
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote, exactly."""
+
+
 class CheckpointStore(Protocol):
     """Keeps step folders that are whole or absent."""
 
-    def save(self, step: int, parts: Mapping[str, Any]) -> Path:
-        """Writes a step: each part writes itself into a folder of its name, then the step becomes visible."""
+    def save(self, step: int, parts: Mapping[str, CheckpointPart], scores: Mapping[str, float] | None = None) -> Path:
+        """Writes a step: each part writes itself into a folder of its name, then the step becomes visible.
+
+        `scores` are evaluation results at this step, by metric name: what keep-best compares.
+        """
 
     def latest(self) -> Path | None:
         """The newest whole step, verified by checksums; None where there is none."""
+
+
+# --------------------------------------------------------------------------------------------- weight sync
+
+
+class WeightTransfer(Protocol):
+    """Carries one full set of weights from the training engine to one rollout engine."""
+
+    async def send(
+        self, weights: Callable[[], Iterator[WeightChunk]], receiver: RolloutEngine, version: int
+    ) -> tuple[WeightReceipt, WeightReceipt]:
+        """Streams the weights and returns what was sent and what the receiver says it holds.
+
+        `weights` starts a new stream at each call. The first receipt is the sender's account, computed from
+        the tensors as they were sent (cast or quantised); the second is the receiver's. Comparing the two is
+        the caller's business.
+        """
+
+
+class RequestGate(Protocol):
+    """The door in front of the rollout engines; a router of requests implements it too."""
+
+    async def hold(self, timeout_seconds: float) -> None:
+        """Lets no new request through and waits until none is inside. Raises TimeoutError saying how many are."""
+
+    def release(self) -> None:
+        """Lets requests through again."""
+
+    def refuse(self, error: Exception) -> None:
+        """Answers every waiting and later request with an error: the run is stopping."""
 
 
 class MetricSink(Protocol):
