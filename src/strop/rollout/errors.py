@@ -1,0 +1,7 @@
+"""Errors of rollout engines."""
+
+from strop.errors import StropError
+
+
+class RequestRefusedError(StropError):
+    """A request can never be served by this engine: too long for the model or the cache, or not made of its tokens."""
