@@ -15,6 +15,6 @@ class CheckpointConfig(Section):
     keep: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept."""
     keep_best: str | None = None
-    """Also keeps the checkpoint with the best value of this evaluation metric, such as `eval/reward_mean`."""
+    """Also keeps the checkpoint with the best value of this evaluation metric, such as `eval/sampled/accuracy`."""
     best_is: Literal["highest", "lowest"] = "highest"
     """Which value of `keep_best` is best."""

@@ -2,8 +2,19 @@
 
 from strop.config.evaluation import EvaluationConfig
 
+_ALWAYS = (
+    "accuracy",
+    "mean",
+    "solved_share",
+    "std",
+    "accuracy_standard_error",
+    "truncated_share",
+    "error_share",
+    "length",
+)
+
 
 def evaluation_metric_names(config: EvaluationConfig) -> tuple[str, ...]:
     """Returns the names that `checkpoint.keep_best` may take, in the order of a report."""
-    sampled = ("eval/reward_mean", "eval/solved_share", *(f"eval/pass_at_{k}" for k in config.pass_at))
-    return (*sampled, "eval/greedy_reward_mean", "eval/greedy_solved_share") if config.greedy else sampled
+    sampled = tuple(f"eval/sampled/{name}" for name in (*_ALWAYS, *(f"pass_at_{k}" for k in config.pass_at)))
+    return (*sampled, *(f"eval/greedy/{name}" for name in _ALWAYS)) if config.greedy else sampled

@@ -18,3 +18,5 @@ class RewardConfig(Section):
     """Name in metrics; None takes the function's."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Fixed keyword arguments for the function."""
+    timeout_seconds: float = Field(default=60.0, gt=0)
+    """Time limit of one call; a call that runs over it makes its samples invalid."""

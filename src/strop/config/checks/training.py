@@ -14,12 +14,12 @@ def check_training(config: Config) -> Iterator[Refusal]:
         yield from _check_constant_schedule(training)
     else:
         yield from _check_falling_schedule(training)
-    num_samples = config.rollout.prompts_per_step * config.rollout.group_size
-    if training.updates_per_batch > num_samples:
+    num_prompts = config.rollout.prompts_per_step
+    if training.updates_per_batch > num_prompts:
         yield Refusal(
             "training.updates_per_batch",
-            f"must be at most the samples of a batch ({num_samples}), got {training.updates_per_batch}",
-            "Lower it, or raise rollout.prompts_per_step or rollout.group_size.",
+            f"must be at most rollout.prompts_per_step ({num_prompts}), got {training.updates_per_batch}",
+            "Lower it, or raise the other: a batch is cut between prompts.",
         )
 
 

@@ -1,0 +1,1 @@
+"""strop: reinforcement-learning post-training of language models that proves every step."""

@@ -1,0 +1,72 @@
+"""`strop config`: every key of a run file with its default, bounds and documentation."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from strop.config.describe import KeyDescription
+
+
+def config(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[SECTION or KEY]", help="Only this, such as training or run.steps.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
+) -> None:
+    """List every key of a run file.
+
+    Each with its documentation, default, type and bounds, as a TOML file.
+    """
+    from strop.config import describe
+
+    descriptions = _selected(name)
+    typer.echo(describe.as_json(descriptions) if as_json else _listing(descriptions))
+
+
+def _selected(name: str | None) -> "list[KeyDescription]":
+    """The keys of that name; raises ConfigError with the nearest name where there are none."""
+    import difflib
+
+    from strop.config.describe import describe, select
+    from strop.errors import ConfigError
+
+    everything = describe()
+    if name is None:
+        return everything
+    selected = select(everything, name)
+    if not selected:
+        keys = [description.key for description in everything]
+        names = [*dict.fromkeys(key.split(".")[0].removesuffix("[]") for key in keys), *keys]
+        near = difflib.get_close_matches(name, names, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else "`strop config` lists them all."
+        raise ConfigError(f"{name} must be a section or a key of a run file", remedy)
+    return selected
+
+
+def _listing(descriptions: "list[KeyDescription]") -> str:
+    """The keys as a commented TOML file."""
+    lines: list[str] = []
+    heading = None
+    for description in descriptions:
+        table, _, name = description.key.rpartition(".")
+        if (table, description.when) != heading:
+            heading = (table, description.when)
+            lines += ["", _heading(table, description.when)]
+        lines += [f"# {description.documentation}", _assignment(name, description)]
+    return "\n".join(lines).strip()
+
+
+def _heading(table: str, when: str) -> str:
+    header = f"[[{table.removesuffix('[]')}]]" if table.endswith("[]") else f"[{table}]"
+    return f"{header}  # with {when}" if when else header
+
+
+def _assignment(name: str, description: "KeyDescription") -> str:
+    """A line of TOML, or a comment where the key is required or absent by default."""
+    wanted = f"{description.kind}, {description.constraints}" if description.constraints else description.kind
+    if description.required:
+        return f"# {name} =  # required: {wanted}"
+    if description.default == "none":
+        return f"# {name} =  # left out by default: {wanted}"
+    return f"{name} = {description.default}  # {wanted}"

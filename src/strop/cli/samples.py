@@ -1,0 +1,5 @@
+"""`strop samples`: browses what a run sampled."""
+
+
+def samples() -> None:
+    """Browse."""

@@ -1,0 +1,25 @@
+"""`strop train`: the main job."""
+
+from typing import Annotated
+
+import typer
+
+from strop.cli.run_file import Overrides, RunFile, read_run_file
+
+
+def train(
+    run_file: RunFile,
+    overrides: Overrides = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, load and tokenise the data, and say what would run.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
+) -> None:
+    """Train a model as the run file says."""
+    config = read_run_file(run_file, overrides)
+    from strop import api
+
+    if dry_run:
+        typer.echo(api.dry_run(config))
+    else:
+        api.train(config, resume=resume)
