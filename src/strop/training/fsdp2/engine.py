@@ -64,9 +64,10 @@ class Fsdp2Engine:
         self.needs = needs
         self.version = 0
         """Of the weights as they are exported; the publisher counts it up by `set_version`."""
-        self.causal_lm = causal_lm.to(device.torch_device)
+        self.causal_lm = causal_lm
         self._set_mode()
         self.policy = PolicyModule(causal_lm, chunk_tokens=config.logprob_chunk_tokens, shares_prefixes=shares_prefixes)
+        self.policy.to(device.torch_device)
         shard(self.policy, device)
         trained = {name: weight for name, weight in causal_lm.named_parameters() if weight.requires_grad}
         self.optimizer = PolicyOptimizer(trained, config)
@@ -82,7 +83,7 @@ class Fsdp2Engine:
             self.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
             self.causal_lm.train()
         else:
-            self.causal_lm.eval()
+            self.causal_lm.eval()  # type: ignore[no-untyped-call]
 
     def score(self, plan: MicroBatchPlan) -> list[Tensor]:
         """Returns log-probs of the targets without gradient, at the rollout temperature, on the CPU."""
@@ -105,7 +106,7 @@ class Fsdp2Engine:
         outputs: PolicyOutputs = self.policy(batch, self._temperature, self.needs.entropy)
         inputs = _loss_inputs(batch, outputs)
         gradients: list[Tensor] = []
-        outputs.logprobs_N.register_hook(gradients.append)
+        outputs.logprobs_N.register_hook(gradients.append)  # type: ignore[no-untyped-call]
         result = loss(inputs)
         result.loss.backward()  # type: ignore[no-untyped-call]
         self._evidence.note(batch, inputs.weights_N, outputs.logprobs_N, result.loss, *gradients)

@@ -6,6 +6,7 @@ the optimizer updates and that is rounded into the parameter afterwards (4 bytes
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ class PolicyOptimizer:
         self.masters = {name: _master(parameter) for name, parameter in self.parameters.items()}
         matrices = [master for master in self.masters.values() if master.ndim >= 2]
         others = [master for master in self.masters.values() if master.ndim < 2]
-        groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
         self.adamw = torch.optim.AdamW(
             [group for group in groups if group["params"]],
             lr=config.learning_rate,

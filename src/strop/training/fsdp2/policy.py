@@ -74,7 +74,7 @@ class PolicyModule(nn.Module):
 
     def _run(self, token_ids_T: Tensor, rope_positions_T: Tensor, layout: TreeLayout) -> Tensor:
         positions = rope_positions_T[None] if rope_positions_T.ndim == 1 else rope_positions_T.t()[:, None]
-        decoder = self.causal_lm.get_decoder()
+        decoder = self.causal_lm.get_decoder()  # type: ignore[no-untyped-call]
         outputs = decoder(
             input_ids=token_ids_T[None], position_ids=positions, use_cache=False, **{LAYOUT_KEYWORD: layout}
         )

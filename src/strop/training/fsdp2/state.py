@@ -25,7 +25,7 @@ _PARAMETERS = "parameters"
 
 def save_state(folder: Path, optimizer: PolicyOptimizer, counts: Mapping[str, Any]) -> None:
     """Writes everything into an existing folder; every process must call this, the first one writes."""
-    kinds = {_PARAMETERS: dict(optimizer.parameters), **optimizer.state_tensors()}
+    kinds: dict[str, Mapping[str, Tensor]] = {_PARAMETERS: optimizer.parameters, **optimizer.state_tensors()}
     for kind, tensors in kinds.items():
         full = {name: full_tensor(tensor.detach()).contiguous() for name, tensor in tensors.items()}
         if _is_first_process():

@@ -1,0 +1,87 @@
+"""Two processes with a share of the batch each do the update that one process does with all of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from strop.metrics import values
+from strop.training.fsdp2.engine import Fsdp2Engine
+from strop.training.fsdp2.sharding import full_tensor
+from strop.training.plan import plan_micro_batches
+from support.tiny import tiny_groups
+from support.training import all_keys, parameters, ratio_loss, relative_error, run_update, tiny_engine, uneven_weights
+
+SHARES = {
+    "even": (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (1, 2))),
+    "uneven": (((0, 0),), ((0, 1), (0, 2), (1, 0), (1, 1), (1, 2))),
+    "one has nothing": (((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)), ()),
+}
+
+
+def update(engine: Fsdp2Engine, keys: tuple) -> dict:
+    """Trains on the samples of `keys`; the weights are those of the whole mini-batch."""
+    groups = tiny_groups()
+    plan = plan_micro_batches(groups, keys, uneven_weights(groups), max_tokens=15)
+    metrics = engine.forward_backward(plan, ratio_loss)
+    gradients = {
+        name: full_tensor(weight.grad).clone()
+        for name, weight in engine.causal_lm.named_parameters()
+        if weight.grad is not None
+    }
+    report = engine.optimizer_step()
+    weights = {chunk.name: chunk.tensor.clone() for chunk in engine.export_weights()}
+    return {
+        "loss": values(metrics)["update/loss"],
+        "gradients": gradients,
+        "norm": report.gradient_norm,
+        "applied": report.applied,
+        "weights": weights,
+    }
+
+
+def work(rank: int, folder: Path, case: str) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    try:
+        engine = tiny_engine(gradient_checkpointing=case == "uneven")
+        result = update(engine, SHARES[case][rank])
+        (folder / "checkpoint").mkdir(exist_ok=True)
+        engine.save(folder / "checkpoint")
+        torch.save(result, folder / f"rank{rank}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_two_processes_equal_one(tmp_path: Path, case: str) -> None:
+    engine = tiny_engine()
+    expected = update(engine, tuple(all_keys(tiny_groups())))
+    mp.spawn(work, (tmp_path, case), nprocs=2)
+    results = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+    assert sum(result["loss"] for result in results) == pytest.approx(expected["loss"], rel=1e-5)
+    for result in results:
+        assert result["applied"]
+        assert result["norm"] == pytest.approx(expected["norm"], rel=1e-4)
+        for kind in ("gradients", "weights"):
+            assert result[kind].keys() == expected[kind].keys()
+            for name, value in expected[kind].items():
+                assert relative_error(result[kind][name], value) < 1e-5, (kind, name)
+
+
+def test_a_checkpoint_of_two_processes_continues_in_one(tmp_path: Path) -> None:
+    mp.spawn(work, (tmp_path, "even"), nprocs=2)
+    straight, resumed = tiny_engine(), tiny_engine()
+    keys = tuple(all_keys(tiny_groups()))
+    update(straight, keys)
+    resumed.load(tmp_path / "checkpoint")
+    groups = tiny_groups(seed=1)
+    plan = plan_micro_batches(groups, all_keys(groups), uneven_weights(groups), max_tokens=100)
+    first, second = run_update(straight, plan), run_update(resumed, plan)
+    assert second.gradient_norm == pytest.approx(first.gradient_norm, rel=1e-4)
+    expected, actual = parameters(straight), parameters(resumed)
+    for name, value in expected.items():
+        assert relative_error(actual[name], value) < 1e-4

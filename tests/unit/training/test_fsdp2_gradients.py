@@ -1,0 +1,132 @@
+"""The update depends on the batch only: any cut gives the gradients of one sample at a time."""
+
+import pytest
+import torch
+
+from strop.metrics import values
+from strop.protocols import LossInputs, LossOutputs
+from strop.training.fsdp2.engine import Fsdp2Engine
+from support.tiny import FAMILIES, tiny_groups, tiny_model
+from support.training import (
+    assert_gradients_close,
+    gradients,
+    oracle_gradients,
+    ratio_loss,
+    relative_error,
+    tiny_engine,
+    tiny_plan,
+)
+
+BUDGETS = [1, 13, 30, 1000]
+
+
+def measured(engine: Fsdp2Engine, max_tokens: int, share_prefix: bool = True) -> tuple[float, dict]:
+    metrics = engine.forward_backward(tiny_plan(tiny_groups(), max_tokens, share_prefix), ratio_loss)
+    return values(metrics)["update/loss"], gradients(engine)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_gradients_equal_one_sample_at_a_time(family: str, checkpointing: bool) -> None:
+    expected_loss, expected = oracle_gradients(tiny_model(family, attn="eager"), tiny_groups(), 0.6, entropy=True)
+    engine = tiny_engine(family, temperature=0.6, entropy=True, gradient_checkpointing=checkpointing)
+    loss, actual = measured(engine, 30)
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert_gradients_close(actual, expected, 1e-5)
+
+
+@pytest.mark.parametrize("max_tokens", BUDGETS)
+def test_any_token_budget_gives_the_same_gradients(max_tokens: int) -> None:
+    expected_loss, expected = oracle_gradients(tiny_model("llama", attn="eager"), tiny_groups())
+    loss, actual = measured(tiny_engine(), max_tokens)
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert_gradients_close(actual, expected, 1e-5)
+
+
+def test_in_float64_the_agreement_is_closer() -> None:
+    _, expected = oracle_gradients(tiny_model("llama", dtype=torch.float64, attn="eager"), tiny_groups())
+    _, actual = measured(tiny_engine(dtype=torch.float64), 13)
+    assert_gradients_close(actual, expected, 1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_the_chunk_of_log_probs_changes_no_gradient(chunk: int) -> None:
+    _, expected = measured(tiny_engine(), 1000)
+    _, actual = measured(tiny_engine(logprob_chunk_tokens=chunk), 1000)
+    assert_gradients_close(actual, expected, 1e-5)
+
+
+def test_a_hybrid_model_is_run_one_row_at_a_time() -> None:
+    expected_loss, expected = oracle_gradients(tiny_model("qwen3_next", attn="eager"), tiny_groups())
+    engine = tiny_engine("qwen3_next")
+    engine.policy.shares_prefixes = False
+    loss, actual = measured(engine, 40, share_prefix=False)
+    assert loss == pytest.approx(expected_loss, rel=1e-4)
+    assert_gradients_close(actual, expected, 1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_first_on_policy_ratio_is_exactly_one(temperature: float) -> None:
+    ratios = []
+
+    def loss(inputs: LossInputs) -> LossOutputs:
+        ratios.append((inputs.new_logprobs_N - inputs.old_logprobs_N).exp().detach())
+        return ratio_loss(inputs)
+
+    tiny_engine(temperature=temperature).forward_backward(tiny_plan(tiny_groups(), 20), loss)
+    assert all(bool((ratio == 1).all()) for ratio in ratios)
+
+
+def test_attached_old_logprobs_are_the_scored_ones_and_differ_after_an_update() -> None:
+    engine = tiny_engine(temperature=0.6)
+    plan = tiny_plan(tiny_groups(), 20)
+    old = engine.score(plan)
+    batches = [batch.with_fields(old_logprobs=values) for batch, values in zip(plan.micro_batches, old, strict=True)]
+    plan = type(plan)(tuple(batches))
+    gaps = []
+
+    def loss(inputs: LossInputs) -> LossOutputs:
+        gaps.append(float((inputs.new_logprobs_N.detach() - inputs.old_logprobs_N).abs().max()))
+        return ratio_loss(inputs)
+
+    engine.forward_backward(plan, loss)
+    assert max(gaps) < 1e-6
+    engine.optimizer_step()
+    gaps.clear()
+    engine.forward_backward(plan, loss)
+    assert max(gaps) > 1e-3
+
+
+def test_sequences_are_scored_at_temperature_one() -> None:
+    engine = tiny_engine(temperature=0.6)
+    sequence = tiny_groups()[0].samples[0].rows[0].token_ids
+    logits = tiny_model("llama", attn="eager")(torch.from_numpy(sequence)[None]).logits[0, :-1]
+    expected = torch.log_softmax(logits, -1).gather(1, torch.from_numpy(sequence)[1:, None])[:, 0].detach()
+    (scored,) = engine.score_tokens([sequence])
+    torch.testing.assert_close(torch.from_numpy(scored), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_loss_falls_as_the_gradient_says() -> None:
+    """Finite differences of the whole engine in float64: the loss along the gradient has slope |gradient|^2."""
+    engine = tiny_engine(dtype=torch.float64)
+    plan = tiny_plan(tiny_groups(), 20)
+
+    def reinforce(inputs: LossInputs) -> LossOutputs:
+        return LossOutputs(-(inputs.weights_N * inputs.advantages_N * inputs.new_logprobs_N).sum())
+
+    def loss_at(step: float, direction: dict) -> float:
+        with torch.no_grad():
+            for name, weight in engine.causal_lm.named_parameters():
+                weight.add_(direction[name], alpha=step)
+        value = values(engine.forward_backward(plan, reinforce))["update/loss"]
+        engine.optimizer.clear_gradients()
+        return value
+
+    engine.forward_backward(plan, reinforce)
+    direction = gradients(engine)
+    slope = sum(float(gradient.square().sum()) for gradient in direction.values())
+    engine.optimizer.clear_gradients()
+    step = 1e-3 / slope**0.5
+    behind = loss_at(-step, direction)
+    ahead = loss_at(2 * step, direction)
+    assert relative_error(torch.tensor((ahead - behind) / (2 * step)), torch.tensor(slope)) < 1e-3
