@@ -216,7 +216,9 @@ class TrainEngine(PlanScorer, Protocol):
 class RewardFunction(Protocol):
     """Judges the samples of one group. A failure is data, never an exception and never a 0."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its name in metrics and errors."""
 
     async def __call__(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
         """Returns one part a sample, in order; `completions` are the decoded texts without the stop token."""
@@ -225,8 +227,13 @@ class RewardFunction(Protocol):
 class Task(Protocol):
     """Turns a data row into messages, says what a right answer looks like, and names its rewards."""
 
-    name: str
-    rewards: tuple[RewardFunction, ...]
+    @property
+    def name(self) -> str:
+        """The name that the config gives it."""
+
+    @property
+    def rewards(self) -> Sequence[RewardFunction]:
+        """Its own graders; none where rows are judged by the user's functions only."""
 
     def messages(self, row: Mapping[str, Any]) -> list[Message]:
         """The chat turns that put the row's question. Raises KeyError naming a missing column."""

@@ -1,0 +1,47 @@
+"""GSM8K: the answer is the number behind the last `####`.
+
+The gold answer is a number, or a whole GSM8K solution that ends with `#### number`.
+"""
+
+from fractions import Fraction
+
+from strop.tasks.grading.extract import after_thought, last_marked
+from strop.tasks.grading.grade import Grade, GradeMode
+from strop.tasks.grading.numbers import last_number, parse_number
+
+MARKER = "####"
+
+
+def grade_gsm8k(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) -> Grade:
+    """Grades by the value of a number.
+
+    STRICT: the line behind the last `####` must be one number (a currency sign, bold and a full stop aside).
+    LENIENT: the last number of that line counts, or that of the response where there is no marker.
+    Raises ValueError where the gold answer has no number.
+    """
+    gold_value = parse_number(gold_number(gold))
+    answer_part = after_thought(response)
+    answer = last_marked(answer_part, MARKER)
+    if mode is GradeMode.LENIENT and (answer is None or parse_number(answer) is None):
+        answer = last_number(answer_part if answer is None else answer)
+    if answer is None:
+        return Grade(0.0, None, mode, f"no {MARKER} in the response" if mode is GradeMode.STRICT else "no number found")
+    return _compared(answer, gold_value, mode)
+
+
+def gold_number(gold: str) -> str:
+    """The number of a gold answer, which may be a whole solution; raises ValueError where there is none."""
+    marked = last_marked(gold, MARKER)
+    number = gold.strip() if marked is None else marked
+    if parse_number(number) is None:
+        raise ValueError(f"a GSM8K gold answer must be a number or end with `{MARKER} number`, got {gold[-80:]!r}")
+    return number
+
+
+def _compared(answer: str, gold_value: Fraction | None, mode: GradeMode) -> Grade:
+    value = parse_number(answer)
+    if value is None:
+        return Grade(0.0, answer, mode, f"{answer[:80]!r} is not a number")
+    if value == gold_value:
+        return Grade(1.0, answer, mode, "the number is right")
+    return Grade(0.0, answer, mode, "the number is wrong")

@@ -1,0 +1,137 @@
+"""Rewards of a run: built from the config, called for a group, added up.
+
+    Group --(sampled tokens -> text)--> every reward function, concurrently --> parts --(weighted sum)--> Group
+
+A sample's reward is the weighted sum of its parts; it is None, invalid, where a part that bears weight is. Samples
+that failed or were aborted are not judged: nobody knows how they would have ended.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from strop.config.rewards import RewardConfig
+from strop.protocols import Renderer, RewardFunction
+from strop.records import FinishState, Group, RewardPart, Sample
+from strop.tasks.function_reward import FunctionReward
+from strop.tasks.load_function import load_function
+from strop.tasks.question import QuestionTask
+
+
+class ColumnReward(RewardFunction, Protocol):
+    """A reward function that knows which columns it reads."""
+
+    def check_columns(self, columns: frozenset[str]) -> None:
+        """Raises ValueError or KeyError, with the columns found, where one that it needs is not in every row."""
+
+
+@dataclass(frozen=True)
+class WeightedReward:
+    """A reward function with its name in metrics and its weight in the sum."""
+
+    function: ColumnReward
+    name: str
+    weight: float = 1.0
+    is_task_grader: bool = False
+    """Whether gold answers must score 1 under it."""
+
+
+def build_rewards(configs: Sequence[RewardConfig], task: QuestionTask) -> tuple[WeightedReward, ...]:
+    """Builds the rewards of a run.
+
+    Raises ValueError where a function cannot be loaded or called, where `task` is asked of a task without a grader,
+    where two rewards share a name, and where no reward bears weight.
+    """
+    rewards = tuple(reward for config in configs for reward in _build(config, task))
+    names = [reward.name for reward in rewards]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(f"rewards must have names of their own, got {doubled[0]!r} twice: set rewards.name")
+    if not any(reward.weight for reward in rewards):
+        raise ValueError("at least one of the rewards must have a weight other than 0, got none")
+    return rewards
+
+
+def check_rewards(rewards: Sequence[WeightedReward], columns: frozenset[str]) -> None:
+    """Raises ValueError or KeyError, before training, where a reward needs a column that not every row has."""
+    for reward in rewards:
+        reward.function.check_columns(columns)
+
+
+def combine_rewards(parts: Mapping[str, RewardPart]) -> float | None:
+    """The weighted sum of the parts; None where one that bears weight is invalid, or where there are none."""
+    bearing = [part for part in parts.values() if part.weight != 0]
+    values = [part.weight * part.value for part in bearing if part.value is not None]
+    return sum(values) if bearing and len(values) == len(bearing) else None
+
+
+async def reward_group(
+    group: Group,
+    rewards: Sequence[WeightedReward],
+    renderer: Renderer,
+    stop_token_ids: frozenset[int] = frozenset(),
+) -> Group:
+    """Returns the group with every sample that ended by itself or by its budget rewarded, parts kept.
+
+    `stop_token_ids` are left out of the text where a stopped sample ends with one; special tokens always are.
+    """
+    judged = [sample for sample in group.samples if sample.finish in (FinishState.STOPPED, FinishState.LENGTH)]
+    if not judged:
+        return group
+    texts = [completion_text(sample, renderer, stop_token_ids) for sample in judged]
+    subgroup = group.with_samples(judged)
+    columns = await asyncio.gather(*(_parts(reward, subgroup, texts) for reward in rewards))
+    names = [reward.name for reward in rewards]
+    rewarded = {
+        sample.index: _rewarded(sample, dict(zip(names, parts, strict=True)))
+        for sample, parts in zip(judged, zip(*columns, strict=True), strict=True)
+    }
+    return group.with_samples([rewarded.get(sample.index, sample) for sample in group.samples])
+
+
+def completion_text(sample: Sample, renderer: Renderer, stop_token_ids: frozenset[int] = frozenset()) -> str:
+    """The text of the last span of sampled tokens, without the stop token that ended it."""
+    row = sample.rows[-1]
+    sampled = np.flatnonzero(row.loss_mask)
+    if len(sampled) == 0:
+        return ""
+    stop = int(sampled[-1]) + 1
+    unsampled = np.flatnonzero(~row.loss_mask[:stop])
+    start = int(unsampled[-1]) + 1
+    if sample.finish is FinishState.STOPPED and int(row.token_ids[stop - 1]) in stop_token_ids:
+        stop -= 1
+    return renderer.decode(row.token_ids[start:stop])
+
+
+def _build(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
+    if config.function != "task":
+        function = FunctionReward(
+            load_function(config.function),
+            name=config.name or config.function.rpartition(":")[2],
+            arguments=config.arguments,
+            timeout_seconds=config.timeout_seconds,
+        )
+        return [WeightedReward(function, function.name, config.weight)]
+    if not task.rewards:
+        raise ValueError(
+            f"rewards.function must be a function of yours (`my_file.py:name`), since the task {task.name!r} has no "
+            "grader, got 'task'"
+        )
+    graders = [reward.configured(config.arguments, config.timeout_seconds) for reward in task.rewards]
+    return [
+        WeightedReward(grader, config.name or grader.name, config.weight, is_task_grader=True) for grader in graders
+    ]
+
+
+async def _parts(reward: WeightedReward, group: Group, texts: Sequence[str]) -> list[RewardPart]:
+    parts = await reward.function(group, texts)
+    if len(parts) != len(texts):
+        raise ValueError(f"reward {reward.name!r} must return one part a sample ({len(texts)}), got {len(parts)}")
+    return [replace(part, weight=reward.weight) for part in parts]
+
+
+def _rewarded(sample: Sample, parts: dict[str, RewardPart]) -> Sample:
+    return replace(sample, reward=combine_rewards(parts), reward_parts=parts)
