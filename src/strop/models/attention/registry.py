@@ -9,13 +9,16 @@ early), whatever kinds of mask the model asks for. What a model says through mas
 passed on) would be lost that way; such layers are recognised by their config and refused.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import torch
 from transformers import AttentionInterface
 
+from strop.errors import ModelError
 from strop.models.attention.interface import ATTENTION_NAME, LAYOUT_KEYWORD, AttentionCall, AttentionLayout
 
+IMPLEMENTED_KEYWORDS: Final = frozenset({"scaling", "sliding_window", "softcap", "s_aux", "is_causal"})
 HARMLESS_KEYWORDS: Final = frozenset(
     {
         "position_ids",  # already rotated into query and key
@@ -32,6 +35,8 @@ HARMLESS_KEYWORDS: Final = frozenset(
 """Keywords that models pass down to every layer and that say nothing about attention."""
 
 REFUSED_KEYWORDS: Final = {
+    "dropout": "it must be 0; set attention_dropout to 0 in the model's config",
+    "output_attentions": "it must be false; no attention weights are kept",
     "attention_mask": "the layout alone says which token sees which; call the model without a mask",
     "position_bias": "biases on scores are not implemented; use a model with rotary positions",
     "attention_chunk_size": "chunked attention is not implemented; use a model with full or sliding-window attention",
@@ -45,10 +50,10 @@ REFUSED_KEYWORDS: Final = {
     "block_indices": "sparse attention over chosen blocks is not implemented",
     "token_type_ids": "non-causal spans are not implemented",
 }
-"""Keywords that change attention in a way that is not implemented, with the remedy; None and False pass."""
+"""Keywords that change attention in a way that is not implemented, with the remedy; None and False are off."""
 
 
-class UnsupportedAttentionError(ValueError):
+class UnsupportedAttentionError(ModelError):
     """A model asks its attention for something that the packed attention does not do."""
 
 
@@ -73,20 +78,19 @@ def packed_attention_forward(
     name = type(module).__name__
     layout = _take_layout(name, keywords)
     _refuse(name, {**keywords, "attention_mask": attention_mask})
-    _require_causal(module, keywords.pop("is_causal", None))
-    sliding_window = keywords.pop("sliding_window", None)
+    _require_causal(module, keywords.get("is_causal"))
     layer_index = _layer_index(module)
-    _require_window_if_sliding(module, layer_index, sliding_window)
-    scaling = keywords.pop("scaling", None)
+    _require_window_if_sliding(module, layer_index, keywords)
+    scaling = keywords.get("scaling")
     call = AttentionCall(
         layer_index=layer_index,
         query=query,
         key=key,
         value=value,
         scaling=float(scaling) if scaling is not None else query.shape[-1] ** -0.5,
-        sliding_window=sliding_window,
-        softcap=keywords.pop("softcap", None),
-        sinks=keywords.pop("s_aux", None),
+        sliding_window=keywords.get("sliding_window"),
+        softcap=keywords.get("softcap"),
+        sinks=keywords.get("s_aux"),
     )
     return layout.attend(call), None
 
@@ -102,20 +106,11 @@ def _take_layout(name: str, keywords: dict[str, Any]) -> AttentionLayout:
     return cast(AttentionLayout, layout)
 
 
-IMPLEMENTED_KEYWORDS: Final = frozenset({"scaling", "dropout", "sliding_window", "softcap", "s_aux", "is_causal"})
-
-
 def _refuse(name: str, keywords: dict[str, Any]) -> None:
     """Raises for the first keyword that must not be ignored."""
-    if keywords.get("dropout"):
-        raise UnsupportedAttentionError(
-            f"dropout of attention must be 0, got {keywords['dropout']} in {name}: set attention_dropout=0 in config"
-        )
-    if keywords.get("output_attentions"):
-        raise UnsupportedAttentionError(f"output_attentions must be False in {name}: no attention weights are kept")
-    known = IMPLEMENTED_KEYWORDS | HARMLESS_KEYWORDS | {"output_attentions"}
+    known = IMPLEMENTED_KEYWORDS | HARMLESS_KEYWORDS
     for keyword, value in keywords.items():
-        if value is None or value is False or keyword in known:
+        if keyword in known or value is None or value is False or (keyword == "dropout" and value == 0):
             continue
         reason = REFUSED_KEYWORDS.get(keyword, "this keyword is unknown, and ignoring it could give wrong numbers")
         raise UnsupportedAttentionError(f"{keyword} must not be passed to attention, got it in {name}: {reason}")
@@ -138,17 +133,20 @@ def _layer_index(module: torch.nn.Module) -> int:
     return int(index)
 
 
-def _require_window_if_sliding(module: torch.nn.Module, layer_index: int, sliding_window: int | None) -> None:
+def _require_window_if_sliding(module: torch.nn.Module, layer_index: int, keywords: Mapping[str, Any]) -> None:
     """Refuses layers whose kind is told through masks only, since no mask is built."""
     config = getattr(module, "config", None)
     layer_types = getattr(config, "layer_types", None)
-    if not layer_types or layer_index >= len(layer_types):
-        return
-    kind = layer_types[layer_index]
-    if "chunked" in kind:
-        raise UnsupportedAttentionError(f"layer {layer_index} of {type(module).__name__} is {kind}: not implemented")
-    if kind == "sliding_attention" and sliding_window is None:
+    window = getattr(config, "sliding_window", None)
+    kind = layer_types[layer_index] if layer_types and layer_index < len(layer_types) else None
+    if kind is None and window is not None and "sliding_window" not in keywords:
+        kind = "sliding_attention"
+    where = f"layer {layer_index} of {type(module).__name__}"
+    if kind == "chunked_attention":
+        raise UnsupportedAttentionError(f"{where} is {kind}: {REFUSED_KEYWORDS['attention_chunk_size']}")
+    if kind == "sliding_attention" and keywords.get("sliding_window") is None:
         raise UnsupportedAttentionError(
-            f"layer {layer_index} of {type(module).__name__} is sliding_attention but passes no sliding_window: "
-            "the model says it through masks only, which are not built"
+            f"{where} must pass its sliding_window of {window} to attention, got none: the model says it through masks "
+            "only, which are not built",
+            "Set sliding_window to null in the model's config where full attention is meant, or choose another model.",
         )
