@@ -20,7 +20,6 @@ import torch
 
 from strop.checkpoint import (
     BestRule,
-    CheckpointError,
     DiskFullError,
     FolderStore,
     FormatVersionError,
@@ -29,6 +28,7 @@ from strop.checkpoint import (
     TextPart,
     WrongModelError,
 )
+from strop.errors import CheckpointError
 from strop.records import WeightChunk
 
 SRC = Path(__file__).parents[2] / "src"

@@ -1,7 +1,6 @@
 """Checkpoints: step folders that are whole or absent, and the groups that were collected but not yet trained."""
 
 from strop.checkpoint.errors import (
-    CheckpointError,
     CorruptCheckpointError,
     DiskFullError,
     FormatVersionError,
@@ -15,7 +14,6 @@ from strop.checkpoint.store import BestRule, Checkpoint, FolderStore
 __all__ = [
     "BestRule",
     "Checkpoint",
-    "CheckpointError",
     "CorruptCheckpointError",
     "DiskFullError",
     "FolderStore",

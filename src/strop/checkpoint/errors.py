@@ -1,8 +1,6 @@
 """What can go wrong with a checkpoint, each with a name of its own."""
 
-
-class CheckpointError(Exception):
-    """A checkpoint cannot be written, read or used."""
+from strop.errors import CheckpointError
 
 
 class CorruptCheckpointError(CheckpointError):

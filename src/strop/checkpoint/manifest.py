@@ -72,12 +72,12 @@ class Manifest:
         except (OSError, ValueError) as error:
             raise CorruptCheckpointError(f"{path} must be a readable manifest, got: {error}") from error
         if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
-            raise CorruptCheckpointError(f"{path} does not carry its own checksum: it was damaged or edited")
+            raise CorruptCheckpointError(f"{path} must carry its own checksum, got another: it was damaged or edited")
         version = content["format_version"]
         if version != FORMAT_VERSION:
             raise FormatVersionError(
-                f"{folder} is in checkpoint format {version}; this version of strop reads format {FORMAT_VERSION}: "
-                "resume with the version that wrote it"
+                f"{folder} is in checkpoint format {version}; this version of strop reads format {FORMAT_VERSION}",
+                "Resume with the version that wrote it.",
             )
         return cls._from_json(content)
 
@@ -91,8 +91,8 @@ class Manifest:
         """Raises WrongModelError where both sides know their model and the two differ."""
         if expected is not None and self.model is not None and self.model.digest != expected.digest:
             raise WrongModelError(
-                f"{folder} must hold the model of this run, {expected}, got {self.model}: "
-                "set model.path to the model that was trained there, or start in another run folder"
+                f"{folder} must hold the model of this run, {expected}, got {self.model}",
+                "Set model.path to the model that was trained there, or start in another run folder.",
             )
 
     def _as_json(self) -> dict[str, Any]:

@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strop.checkpoint.errors import CheckpointError, CorruptCheckpointError, DiskFullError
+from strop.checkpoint.errors import CorruptCheckpointError, DiskFullError
 from strop.checkpoint.files import flush, remove_folder, seal, total_bytes
 from strop.checkpoint.manifest import Manifest, ModelIdentity
+from strop.errors import CheckpointError
 from strop.protocols import CheckpointPart
 
 _logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class FolderStore:
         _check_part_names(parts)
         with self._lock() as is_held:
             if not is_held:
-                raise CheckpointError(f"another process is saving into {self.folder}: give each run its own folder")
+                raise CheckpointError(f"another process is saving into {self.folder}", "Give each run its own folder.")
             target = self.folder / f"step-{step:08d}"
             temporary = self.folder / f"{_SAVING}{target.name}"
             try:
@@ -168,8 +169,8 @@ class FolderStore:
         needed = f"the last checkpoint took {earlier[-1]:,} bytes" if earlier else "the size is not known yet"
         raise DiskFullError(
             f"no space for a checkpoint in {self.folder}: {needed}, {written_bytes:,} bytes were written and "
-            f"{free_bytes:,} were free when it failed ({error}). Earlier checkpoints are untouched. "
-            "Free space, lower checkpoint.keep, or set run.output_dir to a larger disk"
+            f"{free_bytes:,} were free when it failed ({error}). Earlier checkpoints are untouched",
+            "Free space, lower checkpoint.keep, or set run.output_dir to a larger disk.",
         ) from error
 
     def _make_visible(self, temporary: Path, target: Path) -> None:
@@ -220,8 +221,8 @@ class FolderStore:
         visible = self._visible()
         if visible:
             raise CheckpointError(
-                f"{self.folder} holds {len(visible)} checkpoints and none is whole ({', '.join(map(str, visible))}): "
-                "move them away to start from the beginning"
+                f"{self.folder} holds {len(visible)} checkpoints and none is whole: {', '.join(map(str, visible))}",
+                "Move them away to start from the beginning.",
             )
         return None
 
