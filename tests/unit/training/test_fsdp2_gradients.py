@@ -59,7 +59,7 @@ def test_the_chunk_of_log_probs_changes_no_gradient(chunk: int) -> None:
 def test_a_hybrid_model_is_run_one_row_at_a_time() -> None:
     expected_loss, expected = oracle_gradients(tiny_model("qwen3_next", attn="eager"), tiny_groups())
     engine = tiny_engine("qwen3_next")
-    engine.policy.shares_prefixes = False
+    assert not engine.shares_prefixes
     loss, actual = measured(engine, 40, share_prefix=False)
     assert loss == pytest.approx(expected_loss, rel=1e-4)
     assert_gradients_close(actual, expected, 1e-4)

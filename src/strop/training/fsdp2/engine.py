@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 
 from strop.config.training import TrainingConfig
 from strop.metrics import Metrics, merge, total
-from strop.models.weights import named_weights
+from strop.models.attention.layer_kinds import supports_shared_prefix
+from strop.models.lora import merged_chunks
 from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, MicroBatchPlan, UpdateReport
 from strop.records import PackedBatch, WeightChunk
 from strop.training.errors import TooManySkippedUpdates
@@ -45,7 +46,6 @@ class Fsdp2Engine:
         temperature: float,
         device: Device,
         needs: AlgorithmNeeds,
-        shares_prefixes: bool = True,
     ) -> None:
         """Takes over a model that was loaded with the packed attention.
 
@@ -55,10 +55,11 @@ class Fsdp2Engine:
             temperature: the sampler's; log-probs are computed at it.
             device: where the model is trained.
             needs: which outputs the algorithm's loss reads.
-            shares_prefixes: False for models with recurrent layers, whose rows are computed alone.
         """
         check_schedule(config)
         require_deterministic(causal_lm)
+        self.shares_prefixes = supports_shared_prefix(causal_lm.config)
+        """Whether plans may share prefixes; with recurrent layers every row is computed alone."""
         self.config = config
         self.device = device
         self.needs = needs
@@ -66,7 +67,9 @@ class Fsdp2Engine:
         """Of the weights as they are exported; the publisher counts it up by `set_version`."""
         self.causal_lm = causal_lm
         self._set_mode()
-        self.policy = PolicyModule(causal_lm, chunk_tokens=config.logprob_chunk_tokens, shares_prefixes=shares_prefixes)
+        self.policy = PolicyModule(
+            causal_lm, chunk_tokens=config.logprob_chunk_tokens, shares_prefixes=self.shares_prefixes
+        )
         self.policy.to(device.torch_device)
         shard(self.policy, device)
         trained = {name: weight for name, weight in causal_lm.named_parameters() if weight.requires_grad}
@@ -167,9 +170,8 @@ class Fsdp2Engine:
         self.version = version
 
     def export_weights(self) -> Iterator[WeightChunk]:
-        """Streams every weight once under its name; sharded ones are gathered one at a time."""
-        for name, tensor in named_weights(self.causal_lm):
-            yield WeightChunk(name, full_tensor(tensor), self.version)
+        """Streams every weight once under its name, adapters merged; sharded ones are gathered one at a time."""
+        return merged_chunks(self.causal_lm, self.version, gather=full_tensor)
 
     def offload(self) -> None:
         """Moves parameters and optimizer state to host memory; on a CPU they are there already."""
