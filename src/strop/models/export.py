@@ -94,7 +94,7 @@ def _write_weights(folder: Path, weights: Iterable[tuple[str, torch.Tensor]], ma
     if len(shards) == 1:
         (folder / "shard-0").rename(folder / "model.safetensors")
         return dtypes
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, names in enumerate(shards):
         file_name = f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors"
         (folder / f"shard-{number}").rename(folder / file_name)

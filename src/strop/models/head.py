@@ -54,12 +54,12 @@ class LogitsHead:
     @classmethod
     def from_model(cls, hf_model: PreTrainedModel) -> "LogitsHead":
         """Reads the head of a causal language model. Raises ModelError where it is of an unknown kind."""
-        linear = hf_model.get_output_embeddings()
+        linear = hf_model.get_output_embeddings()  # type: ignore[no-untyped-call]
         config = hf_model.config.get_text_config()
         if not isinstance(linear, nn.Linear):
             raise ModelError(
-                f"the head of {config.model_type!r} must be one linear layer, got {type(linear).__name__}; "
-                "load a causal language model (config.architectures ends with ForCausalLM)"
+                f"the head of {config.model_type!r} must be one linear layer, got {type(linear).__name__}",
+                "Load a causal language model: its config.architectures ends with ForCausalLM.",
             )
         return cls(linear.weight, linear.bias, _config_softcap(config), _config_scale(config))
 
@@ -87,7 +87,8 @@ def _config_scale(config: PreTrainedConfig) -> float:
     unknown = [key for key in _SCALE_KEYS if values.get(key) not in (None, 1, 1.0)]
     if unknown:
         raise ModelError(
-            f"the head of {model_type!r} must be one that strop knows, got a config with {unknown[0]}={values[unknown[0]]}; "
-            "add the model type to the tables in strop/models/head.py, saying whether it multiplies or divides"
+            f"the head of {model_type!r} must be one that strop knows, "
+            f"got a config with {unknown[0]} = {values[unknown[0]]}",
+            "Add the model type to the tables in strop/models/head.py, saying whether it multiplies or divides.",
         )
     return 1.0

@@ -3,14 +3,12 @@
 Tokenizer and config load without the weights, so prompts can be counted before the model is there.
 """
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from jinja2 import Environment, TemplateSyntaxError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -29,11 +27,9 @@ from strop.models.attention.registry import register_attention
 from strop.models.checkpoint_files import check_checkpoint_files
 from strop.models.kinds import check_kind
 from strop.models.locate import locate
-from strop.models.stops import StopSet, find_stops
+from strop.models.stops import StopSet, chat_turn_end, find_stops
 
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,8 @@ def load_policy(
     check_checkpoint_files(folder)
     hf_model = _load_weights(folder, section, config, attention, dtype or getattr(torch, section.dtype))
     _check_vocabulary(hf_model, tokenizer)
-    return LoadedModel(hf_model.eval(), tokenizer, stops, length, folder)
+    hf_model.train(False)
+    return LoadedModel(hf_model, tokenizer, stops, length, folder)
 
 
 def load_model_config(section: ModelConfig) -> PreTrainedConfig:
@@ -93,9 +90,10 @@ def load_model_config(section: ModelConfig) -> PreTrainedConfig:
     folder = locate(section, weights=False)
     check_kind(folder, section)
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=section.trust_remote_code)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=section.trust_remote_code)
     except (ValueError, KeyError, TypeError, OSError, ImportError) as error:
         raise ModelError(f"the config of {section.path} cannot be read: {error}") from error
+    return config
 
 
 def load_generation_config(section: ModelConfig) -> GenerationConfig:
@@ -119,7 +117,8 @@ def load_tokenizer(section: ModelConfig) -> PreTrainedTokenizerBase:
             f"Check that {folder} has a whole tokenizer.json.",
         ) from error
     if section.chat_template is not None:
-        tokenizer.chat_template = _read_template(section.chat_template)
+        tokenizer.chat_template = _read_text(section.chat_template)
+        chat_turn_end(tokenizer)
     return tokenizer
 
 
@@ -134,15 +133,10 @@ def max_length(section: ModelConfig, config: PreTrainedConfig) -> int:
     return section.max_length or own or 0
 
 
-def _read_template(path: Path) -> str:
+def _read_text(path: Path) -> str:
     if not path.is_file():
         raise ModelError(f"model.chat_template must be an existing Jinja file, got {path}")
-    text = path.read_text(encoding="utf-8")
-    try:
-        Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False).parse(text)  # noqa: S701
-    except TemplateSyntaxError as error:
-        raise ModelError(f"model.chat_template {path}, line {error.lineno}: {error.message}") from error
-    return text
+    return path.read_text(encoding="utf-8")
 
 
 def _load_weights(
@@ -150,7 +144,7 @@ def _load_weights(
 ) -> PreTrainedModel:
     register_attention()
     try:
-        hf_model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -162,8 +156,9 @@ def _load_weights(
         raise ModelError(
             f"the weights of {section.path} cannot be loaded: {error}", f"Fetch the model in {folder} anew."
         ) from error
-    _check_report(section, folder, report)
-    return hf_model  # type: ignore[no-any-return]
+    hf_model: PreTrainedModel = loaded[0]
+    _check_report(section, folder, loaded[1])
+    return hf_model
 
 
 def _check_report(section: ModelConfig, folder: Path, report: dict[str, Any]) -> None:
@@ -180,7 +175,8 @@ def _check_report(section: ModelConfig, folder: Path, report: dict[str, Any]) ->
 
 
 def _check_vocabulary(hf_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    rows = hf_model.get_input_embeddings().weight.shape[0]
+    embeddings = hf_model.get_input_embeddings()
+    rows = cast(torch.Tensor, embeddings.weight).shape[0]
     if len(tokenizer) > rows:
         raise ModelError(
             f"the tokenizer must have at most as many tokens as the model has embeddings ({rows}), "

@@ -1,0 +1,145 @@
+"""Low-rank adapters through PEFT: attached in place, merged only in the stream that leaves.
+
+The model keeps its class and its forward; its linear layers become PEFT layers that hold the frozen weight as
+`base_layer` and train two small matrices A [R, in] and B [out, R]. Reference: Hu et al., 2021, arXiv 2106.09685.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import PreTrainedModel
+
+from strop.config.model import LoraConfig
+from strop.errors import ModelError
+from strop.models.weights import named_weights
+from strop.records import WeightChunk
+
+if TYPE_CHECKING:
+    from peft import LoraConfig as PeftLoraConfig
+
+ADAPTER_NAME = "default"
+
+_BASE_INFIX = ".base_layer."
+_LORA_INFIX = ".lora_"
+_CHECKPOINT_PREFIX = "base_model.model."
+
+Gather = Callable[[torch.Tensor], torch.Tensor]
+
+
+def attach_adapters(hf_model: PreTrainedModel, section: LoraConfig, seed: int = 0) -> None:
+    """Puts adapters into the model and freezes everything else. A starts random from `seed`, B zero.
+
+    Raises ModelError where a target module does not exist, or is the head.
+    """
+    from peft import inject_adapter_in_model
+
+    _check_targets(hf_model, section)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(_peft_config(section), hf_model, ADAPTER_NAME)
+    for name, weight in hf_model.named_parameters():
+        weight.requires_grad_(_LORA_INFIX in name)
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether adapters were attached to the model."""
+    return any(_LORA_INFIX in name for name, _ in model.named_parameters())
+
+
+@contextmanager
+def adapters_disabled(model: nn.Module) -> Iterator[None]:
+    """Makes the model its own frozen base within the block: the reference model of a run with adapters."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def merged_weights(model: nn.Module, gather: Gather = torch.Tensor.detach) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields every weight under its base name, W + scale * B @ A computed one tensor at a time.
+
+    The trained model is not changed, and a model without adapters yields its own weights. `gather` makes a
+    whole tensor of a sharded one.
+    """
+    for name, weight in named_weights(model):
+        if _LORA_INFIX in name:
+            continue
+        path, infix, leaf = name.rpartition(_BASE_INFIX)
+        if not infix:
+            yield name, gather(weight)
+        elif leaf == "weight":
+            yield f"{path}.{leaf}", gather(weight) + _delta(model.get_submodule(path), gather).to(weight.dtype)
+        else:
+            yield f"{path}.{leaf}", gather(weight)
+
+
+def merged_chunks(model: nn.Module, version: int, gather: Gather = torch.Tensor.detach) -> Iterator[WeightChunk]:
+    """Yields `merged_weights` as chunks of one version."""
+    for name, tensor in merged_weights(model, gather):
+        yield WeightChunk(name, tensor, version)
+
+
+def save_adapter(model: nn.Module, section: LoraConfig, base_model: str, folder: Path) -> None:
+    """Writes the adapters as PEFT does, so that `PeftModel.from_pretrained(base, folder)` loads them."""
+    config = _peft_config(section)
+    config.base_model_name_or_path = base_model
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(str(folder))
+    weights = {
+        _CHECKPOINT_PREFIX + name.replace(f".{ADAPTER_NAME}.", "."): weight.cpu().contiguous()
+        for name, weight in named_weights(model)
+        if _LORA_INFIX in name
+    }
+    if not weights:
+        raise ModelError("an adapter can only be saved from a model that has one, got a model without")
+    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def _delta(layer: nn.Module, gather: Gather) -> torch.Tensor:
+    """Returns what the adapter adds to a layer's weight, in float32, in the layout of that weight."""
+    matrix_a = gather(cast(torch.Tensor, layer.get_submodule(f"lora_A.{ADAPTER_NAME}").weight)).float()
+    matrix_b = gather(cast(torch.Tensor, layer.get_submodule(f"lora_B.{ADAPTER_NAME}").weight)).float()
+    scaling = cast(dict[str, float], layer.scaling)[ADAPTER_NAME]
+    delta = scaling * (matrix_b @ matrix_a)
+    return delta.T if layer.fan_in_fan_out else delta
+
+
+def _peft_config(section: LoraConfig) -> "PeftLoraConfig":
+    from peft import LoraConfig as PeftLoraConfig
+
+    return PeftLoraConfig(
+        r=section.rank,
+        lora_alpha=section.alpha,  # type: ignore[arg-type]
+        target_modules=section.target_modules,
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _check_targets(hf_model: PreTrainedModel, section: LoraConfig) -> None:
+    """Refuses names that match nothing, which PEFT lets pass as long as another name matches."""
+    if isinstance(section.target_modules, str):
+        return
+    linear = {name.rpartition(".")[2] for name, module in hf_model.named_modules() if isinstance(module, nn.Linear)}
+    head = hf_model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    linear -= {name.rpartition(".")[2] for name, module in hf_model.named_modules() if module is head}
+    for target in section.target_modules:
+        if target.rpartition(".")[2] not in linear:
+            near = get_close_matches(target, sorted(linear), n=1) or sorted(linear)
+            raise ModelError(
+                f"model.lora.target_modules must name linear layers other than the head, got {target!r}",
+                f"Did you mean {', '.join(near)}?",
+            )
