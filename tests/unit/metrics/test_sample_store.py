@@ -22,7 +22,7 @@ from strop.metrics.samples import (
 )
 from strop.metrics.samples.codec import decode_group, encode_group
 
-WORDS = "the sum of both numbers is therefore we add them step by step and find that answer equals so".split()
+WORDS = ("the", "sum", "of", "both", "numbers", "is", "therefore", "we", "add", "them", "step", "find")
 
 
 def make_row(prompt_ids: list[int], num_sampled: int, seed: int = 0) -> RowRecord:

@@ -56,7 +56,7 @@ class FoundSample:
 def find_samples(store: SampleStore, query: SampleQuery) -> Iterator[FoundSample]:
     """Yields the samples in order of step, group and index, one file in memory at a time.
 
-    Raises FileNotFoundError where a step is asked for that is not kept.
+    Raises DataError where a step is asked for that is not kept.
     """
     steps = store.steps() if query.step is None else [query.step]
     found = (

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from strop.errors import DataError
 from strop.metrics.samples.codec import decode_group, encode_group
 from strop.metrics.samples.records import GroupRecord
 
@@ -41,17 +42,19 @@ class SampleStore:
     def read(self, step: int) -> Iterator[GroupRecord]:
         """Yields the groups of a step in the order they were written.
 
-        Raises FileNotFoundError naming the steps there are, and ValueError where the file is damaged.
+        Raises DataError where the step is not kept, naming the steps there are, and where the file is damaged.
         """
         path = self._path(step)
         if not path.exists():
-            raise FileNotFoundError(f"{self._folder} must hold samples of step {step}, got {self._described()}")
+            raise DataError(f"{self._folder} must hold samples of step {step}, got {self._described()}")
         try:
             with gzip.open(path, "rt", encoding="utf-8") as file:
                 for line in file:
                     yield decode_group(json.loads(line))
         except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} must hold one JSON group a line, got damaged content: remove the file") from error
+            raise DataError(
+                f"{path} must hold one JSON group a line, got damaged content", "Remove the file."
+            ) from error
 
     def cut_after(self, step: int) -> None:
         """Removes the steps after `step`: a resumed run writes them anew."""

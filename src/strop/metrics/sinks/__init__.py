@@ -2,13 +2,11 @@
 
 from strop.metrics.sinks.build import CombinedSink, Sink, build_sinks
 from strop.metrics.sinks.jsonl import JsonlSink, read_metrics
-from strop.metrics.sinks.requirements import MissingSinkLibrary
 from strop.metrics.sinks.target import SinkTarget
 
 __all__ = [
     "CombinedSink",
     "JsonlSink",
-    "MissingSinkLibrary",
     "Sink",
     "SinkTarget",
     "build_sinks",

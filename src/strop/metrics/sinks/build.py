@@ -44,8 +44,8 @@ def build_sinks(
 ) -> CombinedSink:
     """Returns `metrics.jsonl` and the configured sinks behind one sink.
 
-    `resume_step` is the last step that is kept; None starts a new run. Raises MissingSinkLibrary (an ImportError)
-    naming the extra to install; nothing is written then.
+    `resume_step` is the last step that is kept; None starts a new run. Raises ConfigError naming the extra to
+    install, and where a new run would write into the metrics of an old one.
     """
     target = SinkTarget(run_folder, run_name, settings.project, resume_step)
     with ExitStack() as opened:

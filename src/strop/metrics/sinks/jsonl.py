@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from strop.errors import ConfigError, DataError
 from strop.metrics.metric import Metrics, values
 
 FILE_NAME = "metrics.jsonl"
@@ -17,14 +18,14 @@ FILE_NAME = "metrics.jsonl"
 class JsonlSink:
     """Appends a line a step. On resume it cuts what was written after the step it goes on from.
 
-    Raises FileExistsError where a new run would append to the metrics of an old one.
+    Raises ConfigError where a new run would append to the metrics of an old one.
     """
 
     def __init__(self, path: Path, resume_step: int | None = None) -> None:
         if resume_step is None and path.exists() and path.stat().st_size:
-            raise FileExistsError(
-                f"a new run must not write into {path}, which holds the metrics of another: "
-                "resume that run, or choose another run.name"
+            raise ConfigError(
+                f"a new run must not write into {path}, which holds the metrics of another",
+                "Resume that run, or choose another run.name.",
             )
         self._path = path
         self._last_step: int | None = None if resume_step is None else cut_after(path, resume_step)
@@ -77,7 +78,7 @@ def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         parsed: dict[str, Any] = json.loads(line)
     except ValueError as error:
-        raise ValueError(
-            f"{path}, line {number} must be a JSON object, got {line[:60]!r}: remove the line or the file"
+        raise DataError(
+            f"{path}, line {number} must be a JSON object, got {line[:60]!r}", "Remove the line or the file."
         ) from error
     return parsed

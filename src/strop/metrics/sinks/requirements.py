@@ -3,19 +3,18 @@
 import importlib
 from types import ModuleType
 
-
-class MissingSinkLibrary(ImportError):
-    """The library of a configured sink is not installed."""
+from strop.errors import ConfigError
 
 
 def load_library(module: str, extra: str) -> ModuleType:
-    """Imports `module`. Raises MissingSinkLibrary naming the extra of strop that brings it."""
+    """Imports `module`. Raises ConfigError naming the extra of strop that brings it."""
+    package = module.split(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+        if error.name is None or error.name.split(".")[0] != package:
             raise
-        raise MissingSinkLibrary(
-            f"the metrics sink `{extra}` needs the package `{module.split('.')[0]}`, which is not installed: "
-            f'run `pip install "strop[{extra}]"` or take `{extra}` out of metrics.sinks'
+        raise ConfigError(
+            f"metrics.sinks has `{extra}`, which needs the package `{package}`, and that is not installed",
+            f'Run `pip install "strop[{extra}]"`, or take `{extra}` out of metrics.sinks.',
         ) from error
