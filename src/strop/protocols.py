@@ -360,8 +360,11 @@ class WeightTransfer(Protocol):
 class RequestGate(Protocol):
     """The door in front of the rollout engines; a router of requests implements it too."""
 
-    async def hold(self, timeout_seconds: float) -> None:
-        """Lets no new request through and waits until none is inside. Raises TimeoutError saying how many are."""
+    def shut(self) -> None:
+        """Lets no new request through; those inside go on."""
+
+    async def emptied(self, timeout_seconds: float) -> None:
+        """Waits until no request is inside. Raises TimeoutError saying how many are."""
 
     def release(self) -> None:
         """Lets requests through again."""

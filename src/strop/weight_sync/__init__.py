@@ -1,0 +1,27 @@
+"""Publication of weights to the samplers, and the proof that they arrived."""
+
+from strop.weight_sync.gate import LocalGate
+from strop.weight_sync.judgement import Judgement, Pair, Verdict, judge, noise_floor, tracked_share
+from strop.weight_sync.probe import Probe, ProbeScorer, SamplerReading
+from strop.weight_sync.proof import ProbeSettings, Replica, ReplicaReport, WeightProof, default_bound
+from strop.weight_sync.publisher import Publisher, SyncState
+
+__all__ = [
+    "Judgement",
+    "LocalGate",
+    "Pair",
+    "Probe",
+    "ProbeScorer",
+    "ProbeSettings",
+    "Publisher",
+    "Replica",
+    "ReplicaReport",
+    "SamplerReading",
+    "SyncState",
+    "Verdict",
+    "WeightProof",
+    "default_bound",
+    "judge",
+    "noise_floor",
+    "tracked_share",
+]

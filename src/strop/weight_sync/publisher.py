@@ -1,0 +1,295 @@
+"""The publisher: brings a version of the weights to every replica and proves that it arrived.
+
+    IDLE --> HOLDING    shut the gate, interrupt requests inside (they come back aborted), pause the engines
+         --> UPDATING   stream the weights, drop caches, compare the books, resume the engines
+         --> PROVING    probe every replica; the gate is still shut, so nothing else is sampled
+         --> PUBLISHED  the version counts, the gate opens            (--> HOLDING at the next publication)
+
+Whatever goes wrong on the way leads to FAILED, which is final: the gate refuses every request, `version` is
+still the last one that was proven, and the error names the replica. Every wait has a bound.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+
+from strop.errors import SyncError
+from strop.metrics import Metrics, total
+from strop.protocols import RequestGate, WeightTransfer
+from strop.records import WeightChunk
+from strop.transfer import discrepancies
+from strop.weight_sync.probe import SamplerReading
+from strop.weight_sync.proof import Replica, ReplicaReport, WeightProof, metrics_of
+
+Weights = Callable[[], Iterator[WeightChunk]]
+"""Starts a new stream of all weights, such as `TrainEngine.export_weights`."""
+
+CANARY_SCALE = 1.5
+"""Every weight is multiplied by this for a moment: visible in any model and any type, and taken back."""
+
+_MAX_LINES = 5
+_Answer = TypeVar("_Answer")
+
+
+class SyncState(StrEnum):
+    """Where a publication stands."""
+
+    IDLE = "idle"
+    HOLDING = "holding"
+    UPDATING = "updating"
+    PROVING = "proving"
+    PUBLISHED = "published"
+    FAILED = "failed"
+
+
+_NEXT = {
+    SyncState.IDLE: {SyncState.HOLDING},
+    SyncState.HOLDING: {SyncState.UPDATING},
+    SyncState.UPDATING: {SyncState.PROVING},
+    SyncState.PROVING: {SyncState.PUBLISHED, SyncState.UPDATING},
+    SyncState.PUBLISHED: {SyncState.HOLDING},
+    SyncState.FAILED: set(),
+}
+
+
+@dataclass
+class _Clock:
+    """Seconds spent in the proof, the rest being publication."""
+
+    started: float
+    proof_seconds: float = 0.0
+
+    @property
+    def metrics(self) -> Metrics:
+        publish_seconds = time.perf_counter() - self.started - self.proof_seconds
+        return {
+            "timing/publish_seconds": total(publish_seconds, "s"),
+            "timing/proof_seconds": total(self.proof_seconds, "s"),
+        }
+
+
+class Publisher:
+    """Owns the state of publication; one publication runs at a time."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        replicas: Sequence[Replica],
+        transfer: WeightTransfer,
+        proof: WeightProof,
+        gate: RequestGate,
+        *,
+        timeout_seconds: float = 600.0,
+    ) -> None:
+        """Takes the parts together; nothing is sent before `start`.
+
+        Args:
+            weights: streams the trainer's weights; its chunks must carry the version that is published.
+            replicas: the samplers, each with a name of its own.
+            transfer: how weights travel to one sampler.
+            proof: the probe and what was proven.
+            gate: the door in front of all samplers.
+            timeout_seconds: bound of every single wait for a sampler.
+        """
+        names = [replica.name for replica in replicas]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"there must be at least one replica and each must have its own name, got {names}")
+        self._weights = weights
+        self._replicas = tuple(replicas)
+        self._transfer = transfer
+        self._proof = proof
+        self._gate = gate
+        self._timeout_seconds = timeout_seconds
+        self._state = SyncState.IDLE
+        self._version: int | None = None
+        self._clock = _Clock(time.perf_counter())
+
+    @property
+    def state(self) -> SyncState:
+        """Where the publication stands."""
+        return self._state
+
+    @property
+    def version(self) -> int | None:
+        """The version that was proven last; None before the first."""
+        return self._version
+
+    async def start(self, version: int, *, canary: bool = True) -> Metrics:
+        """Publishes the run's first weights, and shows that every replica follows.
+
+        With `canary`, a visible perturbation is sent and taken back: every replica must move, and move back.
+        Raises SyncError naming the replica.
+        """
+
+        async def first() -> list[ReplicaReport]:
+            await self._update(self._weights, version)
+            return await (self._prove_with_canary(version) if canary else self._prove())
+
+        return await self._run(version, first)
+
+    async def publish(self, version: int) -> Metrics:
+        """Brings the trainer's weights to every replica and proves it. Raises SyncError naming the replica."""
+
+        async def update_and_prove() -> list[ReplicaReport]:
+            await self._update(self._weights, version)
+            return await self._prove()
+
+        return await self._run(version, update_and_prove)
+
+    # ----------------------------------------------------------------------------------------- order
+
+    async def _run(self, version: int, work: Callable[[], Awaitable[list[ReplicaReport]]]) -> Metrics:
+        self._clock = _Clock(time.perf_counter())
+        self._enter(SyncState.HOLDING)
+        try:
+            await self._hold()
+            reports = await work()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._enter(SyncState.PUBLISHED)
+        self._version = version
+        self._gate.release()
+        return metrics_of(reports) | self._clock.metrics
+
+    async def _hold(self) -> None:
+        self._gate.shut()
+        await self._each(lambda replica: replica.engine.interrupt())
+        try:
+            await self._gate.emptied(self._timeout_seconds)
+        except TimeoutError as error:
+            raise SyncError(f"weights cannot be published: {error}") from error
+        await self._each(lambda replica: replica.engine.pause())
+
+    async def _update(self, weights: Weights, version: int) -> None:
+        self._enter(SyncState.UPDATING)
+        books = await self._each(lambda replica: self._transfer.send(weights, replica.engine, version))
+        for name, (sent, received) in books.items():
+            lines = discrepancies(sent, received)
+            if lines:
+                more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
+                raise SyncError(f"{name} does not hold what was sent: {'; '.join(lines[:_MAX_LINES])}{more}")
+        await self._each(lambda replica: replica.engine.resume())
+
+    async def _prove(self) -> list[ReplicaReport]:
+        started = await self._enter_proof()
+        reports = self._judge(await self._readings())
+        self._clock.proof_seconds += time.perf_counter() - started
+        return reports
+
+    async def _prove_with_canary(self, version: int) -> list[ReplicaReport]:
+        started = await self._enter_proof()
+        before = await self._readings()
+        reports = self._judge(before)
+        await self._update(lambda: _perturbed(self._weights()), version)
+        self._enter(SyncState.PROVING)
+        self._require_moved(before, await self._readings())
+        await self._update(self._weights, version)
+        self._enter(SyncState.PROVING)
+        after = await self._readings()
+        self._require_moved_back(before, after)
+        self._judge(after)
+        self._clock.proof_seconds += time.perf_counter() - started
+        return reports
+
+    # ----------------------------------------------------------------------------------------- proof
+
+    async def _readings(self) -> dict[str, SamplerReading]:
+        return await self._each(self._proof.read)
+
+    def _judge(self, readings: Mapping[str, SamplerReading]) -> list[ReplicaReport]:
+        reports = self._proof.judge(readings)
+        failures = [report.failure for report in reports if report.failure is not None]
+        if failures:
+            raise SyncError(
+                f"the proof of weight sync failed, the sampler does not compute with the published weights. "
+                f"{'. '.join(failures)}",
+                "docs/weight_sync.md says what each failure looks like.",
+            )
+        return reports
+
+    def _require_moved(self, before: Mapping[str, SamplerReading], after: Mapping[str, SamplerReading]) -> None:
+        for name in before:
+            whole, cached = _movements(before[name], after[name])
+            if not (whole > self._proof.bound and cached > self._proof.bound):
+                raise SyncError(
+                    f"{name} did not follow the canary: its log-probs must move visibly when every weight is "
+                    f"multiplied by {CANARY_SCALE}, got {whole:.3g} scored and {cached:.3g} generated",
+                    "The sampler ignores new weights, or serves old keys and values from a cache.",
+                )
+
+    def _require_moved_back(self, before: Mapping[str, SamplerReading], after: Mapping[str, SamplerReading]) -> None:
+        """Compares with what was before; another next token is compared with the trainer's log-prob by the proof."""
+        for name in before:
+            whole, cached = _movements(before[name], after[name])
+            is_other_token = after[name].next_token_id != before[name].next_token_id
+            if not (whole <= self._proof.bound and (cached <= self._proof.bound or is_other_token)):
+                raise SyncError(
+                    f"{name} did not come back from the canary: its log-probs must be what they were, got a "
+                    f"difference of {whole:.3g} scored and {cached:.3g} generated",
+                    "Part of the sampler's weights or caches was not replaced.",
+                )
+
+    # ----------------------------------------------------------------------------------------- state
+
+    def _enter(self, state: SyncState) -> None:
+        if state not in _NEXT[self._state]:
+            raise SyncError(f"weights can be {state} after {sorted(_sources(state))}, got {self._state}")
+        self._state = state
+
+    async def _enter_proof(self) -> float:
+        self._enter(SyncState.PROVING)
+        started = time.perf_counter()
+        await self._each(lambda replica: self._proof.prepare(replica.engine), self._replicas[:1])
+        return started
+
+    def _fail(self, error: BaseException) -> None:
+        self._state = SyncState.FAILED
+        self._gate.refuse(SyncError(f"no request is served any more: a weight publication failed: {error}"))
+
+    async def _each(
+        self, call: Callable[[Replica], Awaitable[_Answer]], replicas: Sequence[Replica] | None = None
+    ) -> dict[str, _Answer]:
+        """Calls replicas (all by default) at once and waits for all; raises SyncError naming those that failed."""
+        called = self._replicas if replicas is None else replicas
+        bounded = (asyncio.wait_for(call(replica), self._timeout_seconds) for replica in called)
+        outcomes = await asyncio.gather(*bounded, return_exceptions=True)
+        answers: dict[str, _Answer] = {}
+        failures: list[tuple[str, BaseException]] = []
+        for replica, outcome in zip(called, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                failures.append((replica.name, outcome))
+            else:
+                answers[replica.name] = outcome
+        if failures:
+            told = "; ".join(f"{name}: {self._explain(error)}" for name, error in failures)
+            message = f"weights cannot be published, a sampler failed while {self._state}: {told}"
+            raise SyncError(message) from failures[0][1]
+        return answers
+
+    def _explain(self, error: BaseException) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._timeout_seconds:g} s"
+        return f"{type(error).__name__}: {error}"
+
+
+def _sources(state: SyncState) -> list[str]:
+    return [source.value for source, targets in _NEXT.items() if state in targets]
+
+
+def _perturbed(chunks: Iterator[WeightChunk]) -> Iterator[WeightChunk]:
+    for chunk in chunks:
+        yield replace(chunk, tensor=chunk.tensor * CANARY_SCALE) if chunk.tensor.is_floating_point() else chunk
+
+
+def _movements(before: SamplerReading, after: SamplerReading) -> tuple[float, float]:
+    """Returns by how much readings (a) and (b) moved, in nats; another next token counts as infinitely far."""
+    whole = np.abs(after.logprobs_N - before.logprobs_N)
+    is_same_token = after.next_token_id == before.next_token_id
+    cached = abs(after.next_logprob - before.next_logprob) if is_same_token else np.inf
+    return float(np.where(np.isfinite(whole), whole, np.inf).max()), float(cached) if cached == cached else np.inf
