@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from support.tiny import FAMILIES, HYBRID_FAMILIES, tiny_folder, tiny_model
-from support.tokenizer import tiny_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from strop.errors import ModelError
 from strop.models.export import export_folder
 from strop.models.weights import weight_chunks
+from support.tiny import FAMILIES, HYBRID_FAMILIES, tiny_folder, tiny_model
+from support.tokenizer import tiny_tokenizer
 
 TOKEN_IDS = torch.arange(20)[None] * 7 + 10
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from support.tiny import FAMILIES, HYBRID_FAMILIES, tiny_model
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -19,6 +18,7 @@ from transformers import (
 
 from strop.errors import ModelError
 from strop.models.head import LogitsHead
+from support.tiny import FAMILIES, HYBRID_FAMILIES, tiny_model
 
 TOKEN_IDS = torch.arange(12)[None] * 7 + 10
 SIZES = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
-from support.tiny import tiny_folder, tiny_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from strop.config.model import LoraConfig
 from strop.errors import ModelError
 from strop.models.lora import adapters_disabled, attach_adapters, has_adapters, merged_weights, save_adapter
+from support.tiny import tiny_folder, tiny_model
 
 TOKEN_IDS = torch.arange(20)[None] * 7 + 10
 SECTION = LoraConfig(rank=4, alpha=8.0)

@@ -1,11 +1,11 @@
 """The stop set is the union of what model, tokenizer, template and user say, each by name."""
 
 import pytest
-from support.tokenizer import EOS_ID, IM_END_ID, tiny_tokenizer
 from transformers import GenerationConfig
 
 from strop.errors import ModelError
 from strop.models.stops import chat_turn_end, find_stops
+from support.tokenizer import EOS_ID, IM_END_ID, tiny_tokenizer
 
 
 def test_every_source_adds_its_ids_and_is_named() -> None:

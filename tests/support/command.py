@@ -1,0 +1,34 @@
+"""Runs the command line as a person does: in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import strop
+
+
+def source_environment(**variables: str) -> dict[str, str]:
+    """The environment with this source tree on the path of a child's Python."""
+    source = str(Path(next(iter(strop.__path__))).parent)
+    path = os.pathsep.join(part for part in (source, os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "100", **variables}
+
+
+def run_strop(
+    *arguments: str,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    timeout_seconds: float = 120,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `strop ARGUMENTS...` in `folder` and returns its exit code and output."""
+    return subprocess.run(
+        [sys.executable, "-m", "strop", *arguments],
+        cwd=folder,
+        env=source_environment(**(variables or {})),
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        check=False,
+    )
