@@ -139,7 +139,8 @@ def _require_window_if_sliding(module: torch.nn.Module, layer_index: int, keywor
     layer_types = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
     kind = layer_types[layer_index] if layer_types and layer_index < len(layer_types) else None
-    if kind is None and window is not None and "sliding_window" not in keywords:
+    # A stray key of a config file says nothing; only a family that declares the key uses it.
+    if kind is None and window and hasattr(type(config), "sliding_window"):
         kind = "sliding_attention"
     where = f"layer {layer_index} of {type(module).__name__}"
     if kind == "chunked_attention":
