@@ -138,7 +138,8 @@ def test_all_refusals_are_raised_together() -> None:
 
 def test_checkpoints_switched_off_refuse_keep_best_too() -> None:
     config = load_config(
-        None, [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.every=0", "checkpoint.keep_best=eval/sampled/accuracy"]
+        None,
+        [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.every=0", "checkpoint.keep_best=eval/sampled/accuracy"],
     )
     assert [refusal.key for refusal in refusals(config)] == ["checkpoint.keep_best"]
 

@@ -16,6 +16,7 @@ from strop.config.describe import describe
 from strop.config.load import dump_config, load_config
 from strop.config.root import Config
 from strop.errors import ConfigError
+from support.command import source_environment
 
 MINIMAL = """
 [model]
@@ -228,7 +229,9 @@ def test_the_import_of_the_config_package_brings_no_torch() -> None:
         "import strop.config.load, strop.config.checks, strop.config.describe, sys;"
         "print([m for m in ('torch', 'numpy', 'transformers', 'datasets') if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=source_environment()
+    )
     assert result.stdout.strip() == "[]"
 
 

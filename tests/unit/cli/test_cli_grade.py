@@ -1,0 +1,83 @@
+"""`strop grade` scores rows of a file, and with --check says where a score differs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from strop.cli.grade import grade
+from strop.errors import DataError
+from support.command import run_strop
+
+RIGHT = {"scorer": "gsm8k", "response": "so #### 42", "gold": "42", "score": 1}
+WRONG = {"scorer": "gsm8k", "response": "so #### 41", "gold": "42", "score": 0}
+
+
+def write_rows(folder: Path, *rows: object) -> str:
+    path = folder / "rows.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return str(path)
+
+
+def test_each_row_gets_a_json_line_with_its_verdict(tmp_path: Path) -> None:
+    result = run_strop("grade", write_rows(tmp_path, RIGHT, "", {**WRONG, "scorer": "math", "response": "\\boxed{7}"}))
+    assert result.returncode == 0
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert first | {"reason": ""} == {
+        "line": 1, "scorer": "gsm8k", "score": 1.0, "mode": "strict", "answer": "42", "reason": ""
+    }  # fmt: skip
+    assert (second["line"], second["score"], second["answer"]) == (3, 0.0, "7")
+    assert second["reason"]
+
+
+def test_check_passes_where_all_scores_agree(tmp_path: Path) -> None:
+    result = run_strop("grade", write_rows(tmp_path, RIGHT, WRONG), "--check")
+    assert result.returncode == 0
+    assert "2 of 2 rows" in result.stderr
+
+
+def test_check_fails_where_a_score_differs(tmp_path: Path) -> None:
+    result = run_strop("grade", write_rows(tmp_path, RIGHT, {**WRONG, "score": 1}), "--check")
+    assert result.returncode == 1
+    assert [json.loads(line)["agrees"] for line in result.stdout.splitlines()] == [True, False]
+    assert "1 of 2 rows" in result.stderr
+
+
+def test_the_mode_comes_from_the_row_else_from_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loose = {"scorer": "gsm8k", "response": "it is 42", "gold": "42"}
+    path = write_rows(tmp_path, loose, {**loose, "mode": "lenient"}, {**loose, "mode": "strict"})
+    for lenient, expected in ((False, [0, 1, 0]), (True, [1, 1, 0])):
+        grade(Path(path), lenient=lenient)
+        assert [json.loads(line)["score"] for line in capsys.readouterr().out.splitlines()] == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("{broken", "line 2 must be a JSON object"),
+        ("[1]", "line 2 must be a JSON object"),
+        ({"scorer": "gsm8k", "gold": "1"}, "line 2: response must be text, got None; keys found: scorer, gold"),
+        ({**RIGHT, "scorer": "gsm"}, "line 2: scorer must be one of gsm8k, math, got 'gsm'"),
+        ({**RIGHT, "mode": "kind"}, "line 2: mode must be one of strict, lenient, got 'kind'"),
+        ({**RIGHT, "gold": "no number"}, "line 2: a GSM8K gold answer must be a number"),
+        ({**RIGHT, "score": "1"}, "line 2: score must be a number, got '1'"),
+        ({"scorer": "gsm8k", "response": "", "gold": "1"}, "line 2: score must be a number, got None"),
+    ],
+)
+def test_a_bad_row_is_an_error_with_its_line(tmp_path: Path, row: object, expected: str) -> None:
+    with pytest.raises(DataError, match=re.escape(expected)):
+        grade(Path(write_rows(tmp_path, RIGHT, row)), check=True)
+
+
+def test_a_bad_row_ends_the_command_with_exit_code_2_after_the_rows_before(tmp_path: Path) -> None:
+    result = run_strop("grade", write_rows(tmp_path, RIGHT, "{broken"))
+    assert result.returncode == 2
+    assert len(result.stdout.splitlines()) == 1
+    assert "line 2 must be a JSON object" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_missing_file_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"must exist, got nothing\.jsonl"):
+        grade(Path("nothing.jsonl"))
