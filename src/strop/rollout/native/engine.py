@@ -80,6 +80,11 @@ class NativeEngine:
         """What has been computed so far."""
         return self._stepper.counters
 
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens that cache memory is held for, at most `max_cache_tokens`."""
+        return self._memory.num_tokens
+
     async def generate(self, request: GroupRequest) -> list[Completion]:
         """Completes the prompt once per stream, in order; see `protocols.RolloutEngine`.
 

@@ -6,11 +6,17 @@ import torch
 from transformers import PreTrainedModel
 
 from strop.errors import ModelError
-from strop.models.attention import ATTENTION_NAME, LAYOUT_KEYWORD, AttentionCall, AttentionLayout, TreeLayout
+from strop.models.attention import (
+    ATTENTION_NAME,
+    LAYOUT_KEYWORD,
+    AttentionCall,
+    AttentionLayout,
+    TreeLayout,
+    describe_layers,
+    supports_shared_prefix,
+)
 from strop.models.head import LogitsHead
 from strop.rollout.native.weights import WeightTable
-
-SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention"})
 
 
 class Network:
@@ -96,16 +102,15 @@ class _CallCounter:
 
 def _require_attention(model: PreTrainedModel) -> None:
     config = model.config.get_text_config()
-    other = sorted(set(config.to_dict().get("layer_types") or ()) - SUPPORTED_LAYERS)
-    if other:
+    if not supports_shared_prefix(config):
         raise ModelError(
-            f"every layer must be one of {sorted(SUPPORTED_LAYERS)}, got {other} in {config.model_type}",
+            f"every layer must be softmax attention, got {sorted(set(describe_layers(config).names))} "
+            f"in {config.model_type}",
             "The native engine cannot sample from it; choose a model with softmax attention in every layer.",
         )
     if model.config._attn_implementation != ATTENTION_NAME:
         raise ModelError(
             f"the attention implementation must be {ATTENTION_NAME!r}, got {model.config._attn_implementation!r} "
             f"in {config.model_type}",
-            f"Load the model with attn_implementation={ATTENTION_NAME!r} after register_attention(); a model that does "
-            "not take it (state-space models) cannot be sampled by the native engine.",
+            f"Load the model with attn_implementation={ATTENTION_NAME!r} after register_attention().",
         )

@@ -68,7 +68,7 @@ class Roster:
             sample = self.waiting[0]
             is_new_group = sample.group not in self.groups
             cost = len(sample.token_ids) + (sample.group.prompt_length if is_new_group else 0)
-            if not self._fits(sample) or (admitted and num_tokens + cost > max_tokens):
+            if not self._fits(sample) or (admitted and cost and num_tokens + cost > max_tokens):
                 break
             self.waiting.popleft()
             self.running.append(sample)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from strop.models.weights import named_weights
 from strop.records import WeightChunk, WeightReceipt
 from strop.rollout.native.linears import PackedLinear, pack_linears
 
@@ -44,9 +45,8 @@ class WeightTable:
 
     def __init__(self, model: nn.Module, *, packed_linears: bool) -> None:
         """Packs the model's linear layers where that is asked for and possible."""
-        state_names = set(model.state_dict().keys())
-        tensors: dict[str, torch.Tensor] = dict(model.named_parameters())
-        tensors |= {name: tensor for name, tensor in model.named_buffers() if name in state_names}
+        saved: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
+        tensors = {name: saved[name] for name, _ in named_weights(model)}
         canonical = {id(tensor): name for name, tensor in tensors.items()}
         weight_names = {
             name: canonical[id(module.weight)] for name, module in model.named_modules() if type(module) is nn.Linear
