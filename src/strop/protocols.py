@@ -69,18 +69,22 @@ class Scorer(Protocol):
 # --------------------------------------------------------------------------------------------- rollout
 
 
-class RolloutEngine(Scorer, Protocol):
-    """Samples completions from a copy of the policy that it owns.
-
-    One event loop drives an engine: all calls come from it. `generate` may be called many times
-    concurrently; the engine batches across calls.
-    """
+class Sampler(Protocol):
+    """Completes prompts: a rollout engine, or the router in front of several."""
 
     async def generate(self, request: GroupRequest) -> list[Completion]:
         """Completes the prompt once per stream. Order follows `request.streams`.
 
         A sample that cannot be finished has `finish` FAILED or ABORTED and keeps its tokens so far.
         """
+
+
+class RolloutEngine(Sampler, Scorer, Protocol):
+    """Samples completions from a copy of the policy that it owns.
+
+    One event loop drives an engine: all calls come from it. `generate` may be called many times
+    concurrently; the engine batches across calls.
+    """
 
     async def interrupt(self) -> None:
         """Ends every running and waiting generation at once: each returns its tokens so far as ABORTED."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.records.samples import FinishState
+from strop.records.samples import FinishState, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,16 @@ class Completion:
     finish: FinishState
     error: str | None = None
     """Why the sample failed, when `finish` is FAILED."""
+
+    def as_row(self, prompt_token_ids: NDArray[np.int64]) -> Row:
+        """Returns the token-exact row of prompt and completion; the prompt bears no loss."""
+        prompt = len(prompt_token_ids)
+        return Row(
+            token_ids=np.concatenate([prompt_token_ids, self.token_ids]),
+            loss_mask=np.arange(prompt + len(self.token_ids)) >= prompt,
+            rollout_logprobs=np.concatenate([np.zeros(prompt, np.float32), self.logprobs]),
+            policy_versions=np.concatenate([np.full(prompt, -1, np.int64), self.policy_versions]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

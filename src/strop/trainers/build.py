@@ -1,0 +1,145 @@
+"""Wires a run together: the only file that sees the whole config.
+
+Config --inputs.py--> Inputs (data, task, rewards: no weights yet)
+   |                     |
+   +------ build_run ----+--> Run: policy, sampler, reference, publisher, checkpoints, settings
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from strop.algorithms.build import build_algorithm
+from strop.checkpoint.manifest import ModelIdentity
+from strop.checkpoint.store import BestRule, FolderStore
+from strop.cluster.local import LocalCluster
+from strop.config.bundles import resolve_algorithm
+from strop.config.root import Config
+from strop.data import PromptStream
+from strop.devices import build_device
+from strop.models.attention.self_check import check_packed_attention
+from strop.models.load import load_policy
+from strop.models.lora import attach_adapters
+from strop.protocols import Algorithm, Device, PlanScorer
+from strop.records import WeightChunk
+from strop.rollout.native.engine import NativeEngine
+from strop.rollout.router import GatedRouter
+from strop.trainers.inputs import Inputs, training_sampling
+from strop.trainers.run_folder import RunFolder
+from strop.trainers.state import TrainerState
+from strop.trainers.step import Roles, StepSettings
+from strop.training.fsdp2.engine import Fsdp2Engine
+from strop.training.fsdp2.reference import AdapterFreeReference, FrozenReference
+from strop.transfer import InProcessTransfer
+from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a schedule drives."""
+
+    roles: Roles
+    step: StepSettings
+    policy: Fsdp2Engine
+    engine: NativeEngine
+    stream: PromptStream
+    publisher: Publisher
+    proof: WeightProof
+    cluster: LocalCluster
+    device: Device
+    state: TrainerState
+
+
+def build_run(config: Config, inputs: Inputs) -> Run:
+    """Loads the model, checks its packed attention, and builds every role of a run."""
+    device = build_device(config.run.device)
+    device.set_threads(config.run.threads)
+    algorithm = build_algorithm(resolve_algorithm(config.algorithm, config.rollout.max_new_tokens))
+    hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
+    check_packed_attention(hf_model)
+    engine = _rollout_engine(config, inputs, hf_model)
+    frozen = copy.deepcopy(hf_model) if algorithm.needs.reference_logprobs and config.model.lora is None else None
+    policy = _train_engine(config, algorithm, hf_model, device)
+    gate = LocalGate()
+    proof = _proof(config, inputs, policy)
+    transfer = InProcessTransfer(_rollout_dtype(config))
+    publisher = Publisher(policy.export_weights, [Replica("sampler-0", engine)], transfer, proof, gate)
+    stream = PromptStream(inputs.training, seed=config.run.seed, shuffle=config.data.shuffle, epochs=config.data.epochs)
+    roles = Roles(
+        prompts=stream,
+        sampler=GatedRouter(engine, gate),
+        judge=inputs.judge,
+        algorithm=algorithm,
+        policy=policy,
+        reference=_reference(config, algorithm, policy, frozen, device),
+    )
+    settings = _step_settings(config, inputs, policy)
+    return Run(roles, settings, policy, engine, stream, publisher, proof, LocalCluster(), device, TrainerState())
+
+
+def _step_settings(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> StepSettings:
+    resolved = resolve_algorithm(config.algorithm, config.rollout.max_new_tokens)
+    return StepSettings(
+        num_prompts=config.rollout.prompts_per_step,
+        group_size=config.rollout.group_size,
+        sampling=training_sampling(config, inputs.stops),
+        seed=config.run.seed,
+        max_rounds=resolved.max_sampling_rounds,
+        updates_per_batch=config.training.updates_per_batch,
+        epochs_per_batch=config.training.epochs_per_batch,
+        micro_batch_tokens=config.training.micro_batch_tokens,
+        share_prefix=policy.shares_prefixes,
+    )
+
+
+def _rollout_dtype(config: Config) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, config.model.rollout_dtype or config.model.dtype)
+    return dtype
+
+
+def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel) -> NativeEngine:
+    """Gives the sampler a copy of the model of its own: it holds what was published, never what is being trained."""
+    sampler_model = copy.deepcopy(hf_model).to(_rollout_dtype(config))
+    return NativeEngine(sampler_model, config.rollout, inputs.renderer.decode, max_length=inputs.max_length)
+
+
+def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:
+    if config.model.lora is not None:
+        attach_adapters(hf_model, config.model.lora, config.run.seed)
+    return Fsdp2Engine(
+        hf_model, config.training, temperature=config.rollout.temperature, device=device, needs=algorithm.needs
+    )
+
+
+def _reference(
+    config: Config, algorithm: Algorithm, policy: Fsdp2Engine, frozen: PreTrainedModel | None, device: Device
+) -> PlanScorer | None:
+    if not algorithm.needs.reference_logprobs:
+        return None
+    if frozen is None:
+        return AdapterFreeReference(policy)
+    return FrozenReference(frozen, config.training, temperature=config.rollout.temperature, device=device)
+
+
+def _proof(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> WeightProof:
+    """The probe begins as a prompt of the run does, so that its tokens are likely ones."""
+    dtypes = (getattr(torch, config.model.dtype), _rollout_dtype(config))
+    bound = config.weight_sync.max_logprob_difference or default_bound(*dtypes)
+    probe = ProbeSettings(inputs.training.rows[0].token_ids, config.weight_sync.probe_tokens, config.run.seed)
+    return WeightProof(probe, lambda token_ids: policy.score_tokens([token_ids])[0], bound)
+
+
+def build_store(config: Config, folder: RunFolder, policy: Fsdp2Engine) -> FolderStore:
+    """Opens the checkpoints of a run; they must be of this model."""
+    best = None
+    if config.checkpoint.keep_best is not None:
+        best = BestRule(config.checkpoint.keep_best, config.checkpoint.best_is)
+    identity = ModelIdentity.of(_shapes(policy))
+    return FolderStore(folder.checkpoints, config.checkpoint.keep, best=best, model=identity)
+
+
+def _shapes(policy: Fsdp2Engine) -> Iterator[WeightChunk]:
+    return policy.export_weights()

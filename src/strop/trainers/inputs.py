@@ -1,0 +1,97 @@
+"""What a run needs before any weight is loaded: prompts, task, rewards, stop tokens, limits.
+
+Everything that can be wrong with data, columns, rewards or lengths is found here, in seconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from strop.config.data import DataConfig, Source
+from strop.config.root import Config
+from strop.data import ChatRenderer, DataReport, PromptTable, build_prompts, build_renderer, load_rows, prompt_budget
+from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
+from strop.models.stops import StopSet, find_stops
+from strop.records import Group, SamplingParams
+from strop.tasks import QuestionTask, WeightedReward, build_rewards, build_task, check_rewards, reward_group
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The prepared inputs of a run."""
+
+    tokenizer: PreTrainedTokenizerBase
+    renderer: ChatRenderer
+    task: QuestionTask
+    rewards: tuple[WeightedReward, ...]
+    stops: StopSet
+    max_length: int
+    """Most tokens of prompt and completion together."""
+    training: PromptTable
+    training_report: DataReport
+    evaluation: PromptTable | None
+    evaluation_report: DataReport | None
+
+    async def judge(self, group: Group) -> Group:
+        """Returns the group with rewards on its samples."""
+        return await reward_group(group, self.rewards, self.renderer, self.stops.token_ids)
+
+
+def prepare_inputs(config: Config) -> Inputs:
+    """Loads and renders the data, builds task and rewards, and checks that they fit each other and the model."""
+    tokenizer = load_tokenizer(config.model)
+    stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)
+    length = max_length(config.model, load_model_config(config.model))
+    renderer = build_renderer(tokenizer, config.data)
+    task = build_task(config.data.task, config.data)
+    rewards = build_rewards(config.rewards, task)
+    render = _TableRenderer(config.data, task, renderer, length)
+    training, training_report = render.table(config.data.source, config.data.limit, config.rollout.max_new_tokens)
+    check_rewards(rewards, training.columns)
+    evaluation, evaluation_report = None, None
+    if config.evaluation is not None:
+        new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
+        evaluation, evaluation_report = render.table(config.evaluation.source, config.evaluation.limit, new_tokens)
+        check_rewards(rewards, evaluation.columns)
+    return Inputs(
+        tokenizer, renderer, task, rewards, stops, length, training, training_report, evaluation, evaluation_report
+    )
+
+
+@dataclass(frozen=True)
+class _TableRenderer:
+    """Renders any source of rows as the training data are rendered."""
+
+    data: DataConfig
+    task: QuestionTask
+    renderer: ChatRenderer
+    max_length: int
+
+    def table(self, source: Source, limit: int | None, max_new_tokens: int) -> tuple[PromptTable, DataReport]:
+        return build_prompts(
+            load_rows(source, limit),
+            self.data.task,
+            self.task.messages,
+            self.renderer,
+            budget=prompt_budget(self.data.max_prompt_tokens, self.max_length, max_new_tokens),
+            on_overlong=self.data.on_overlong,
+        )
+
+
+def training_sampling(config: Config, stops: StopSet) -> SamplingParams:
+    """How training samples are drawn."""
+    rollout = config.rollout
+    return SamplingParams(
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        stop_token_ids=stops.token_ids,
+        stop_strings=tuple(rollout.stop_strings),
+    )
+
+
+def reward_names(rewards: Sequence[WeightedReward]) -> str:
+    """The rewards with their weights, for a person to read."""
+    return ", ".join(f"{reward.name} x {reward.weight:g}" for reward in rewards)

@@ -1,0 +1,92 @@
+"""What a batch of groups says in numbers: always over all generated groups, named so that it is clear."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from strop.metrics import Metrics, maximum, mean, total
+from strop.records import FinishState, Group, Sample
+
+
+def group_metrics(groups: Sequence[Group], *, num_kept: int, num_rounds: int, solved_at: float) -> Metrics:
+    """Returns reward, length, finish-state and signal metrics over all generated groups of a step.
+
+    Truncated and failed samples count in every length and share; invalid rewards are in `samples/error_share`
+    and in no reward mean.
+    """
+    samples = [sample for group in groups for sample in group.samples]
+    return {
+        **reward_metrics(samples, solved_at),
+        **_sample_metrics(samples),
+        **_source_metrics(groups, solved_at),
+        "groups/generated": total(len(groups)),
+        "groups/kept": total(num_kept),
+        "groups/zero_signal_share": mean(sum(not group.has_signal for group in groups), len(groups)),
+        "groups/sampling_rounds": total(num_rounds),
+    }
+
+
+def reward_metrics(samples: Sequence[Sample], solved_at: float, prefix: str = "reward") -> Metrics:
+    """Returns mean, spread and solved share of the valid rewards, and the mean of each reward part."""
+    rewards = [sample.reward for sample in samples if sample.reward is not None]
+    metrics: Metrics = {
+        f"{prefix}/mean": mean(sum(rewards), len(rewards)),
+        f"{prefix}/solved_share": mean(sum(reward >= solved_at for reward in rewards), len(rewards)),
+    }
+    if rewards:
+        metrics[f"{prefix}/std"] = mean(_std(rewards), 1)
+    parts: dict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        for name, part in sample.reward_parts.items():
+            parts[name] += [part.value] if part.value is not None else []
+    if len(parts) > 1:
+        metrics |= {f"{prefix}/part/{name}": mean(sum(values), len(values)) for name, values in parts.items()}
+    return metrics
+
+
+def _std(values: Sequence[float]) -> float:
+    """The population standard deviation."""
+    average = sum(values) / len(values)
+    return math.sqrt(sum((value - average) ** 2 for value in values) / len(values))
+
+
+def _sample_metrics(samples: Sequence[Sample]) -> Metrics:
+    lengths = [sample.num_sampled_tokens for sample in samples]
+    num_failed = sum(sample.reward is None for sample in samples)
+    metrics: Metrics = {
+        "samples/truncated_share": mean(sum(sample.is_truncated for sample in samples), len(samples)),
+        "samples/error_share": mean(num_failed, len(samples)),
+        "length/mean": mean(sum(lengths), len(lengths), "tokens"),
+        "tokens/sampled": total(sum(lengths), "tokens"),
+    }
+    for state in (FinishState.ABORTED, FinishState.FAILED):
+        count = sum(sample.finish is state for sample in samples)
+        if count:
+            metrics[f"samples/{state}_share"] = mean(count, len(samples))
+    if lengths:
+        metrics["length/max"] = maximum(max(lengths), "tokens")
+    return metrics
+
+
+def _source_metrics(groups: Sequence[Group], solved_at: float) -> Metrics:
+    """Reward metrics by data source, where there are several."""
+    by_source: dict[str, list[Sample]] = defaultdict(list)
+    for group in groups:
+        by_source[group.prompt.source] += group.samples
+    if len(by_source) < 2:
+        return {}
+    metrics: Metrics = {}
+    for source, samples in by_source.items():
+        metrics |= reward_metrics(samples, solved_at, f"reward_by_source/{source}")
+    return metrics
+
+
+def first_error(groups: Sequence[Group]) -> str | None:
+    """The first error text of any sample, to show a person; None where there is none."""
+    for group in groups:
+        for sample in group.samples:
+            errors = [sample.error, *(part.error for part in sample.reward_parts.values())]
+            found = next((error for error in errors if error), None)
+            if found:
+                return found
+    return None

@@ -1,0 +1,88 @@
+"""Metrics over groups and evaluations, with numbers worked out by hand."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from strop.metrics import values
+from strop.records import FinishState, Group, Prompt, RewardPart, Row, Sample, SamplingParams
+from strop.trainers.evaluate import EvaluationSettings, evaluation_metrics, pass_at_k, standard_error, with_greedy
+from strop.trainers.statistics import first_error, group_metrics
+
+
+def sample(index: int, reward: float | None, length: int = 2, finish: FinishState = FinishState.STOPPED) -> Sample:
+    mask = np.arange(1 + length) >= 1
+    row = Row(np.arange(1 + length), mask, np.zeros(1 + length, np.float32), np.zeros(1 + length, np.int64))
+    return Sample(index, (row,), finish, reward)
+
+
+def group(*samples: Sample, source: str = "s") -> Group:
+    return Group(Prompt("p", 0, np.array([0]), (), "task", source=source), samples)
+
+
+def test_shares_count_all_samples_and_reward_means_only_valid_ones() -> None:
+    groups = [
+        group(sample(0, 1.0, 4), sample(1, 0.0, 8, FinishState.LENGTH)),
+        group(sample(0, None, 1, FinishState.FAILED), sample(1, 1.0, 3)),
+    ]
+    found = values(group_metrics(groups, num_kept=1, num_rounds=2, solved_at=1.0))
+    assert found["reward/mean"] == pytest.approx(2 / 3)
+    assert found["reward/solved_share"] == pytest.approx(2 / 3)
+    assert found["reward/std"] == pytest.approx(math.sqrt(2) / 3)
+    assert found["samples/truncated_share"] == 0.25
+    assert found["samples/error_share"] == 0.25
+    assert found["samples/failed_share"] == 0.25
+    assert found["groups/zero_signal_share"] == 0.5
+    assert found["length/mean"] == 4
+    assert found["length/max"] == 8
+    assert found["tokens/sampled"] == 16
+    assert (found["groups/generated"], found["groups/kept"], found["groups/sampling_rounds"]) == (2, 1, 2)
+
+
+def test_no_groups_measure_nothing_rather_than_zero() -> None:
+    found = values(group_metrics([], num_kept=0, num_rounds=1, solved_at=1.0))
+    assert found["reward/mean"] is None
+    assert found["samples/truncated_share"] is None
+
+
+def test_sources_are_reported_one_by_one_where_there_are_several() -> None:
+    groups = [group(sample(0, 1.0), source="a"), group(sample(0, 0.0), source="b")]
+    found = values(group_metrics(groups, num_kept=2, num_rounds=1, solved_at=1.0))
+    assert found["reward_by_source/a/mean"] == 1.0
+    assert found["reward_by_source/b/mean"] == 0.0
+
+
+def test_the_first_error_is_found_in_samples_and_in_reward_parts() -> None:
+    assert first_error([group(sample(0, 1.0))]) is None
+    broken = Sample(0, (), FinishState.STOPPED, None, {"mine": RewardPart(None, error="row p: ValueError")})
+    assert first_error([group(sample(0, 1.0), broken)]) == "row p: ValueError"
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(5, 2, 1), (5, 2, 3), (6, 0, 2), (4, 4, 4), (7, 1, 7)])
+def test_pass_at_k_equals_the_share_of_all_subsets_with_a_solution(n: int, c: int, k: int) -> None:
+    flags = [True] * c + [False] * (n - c)
+    subsets = list(combinations(flags, k))
+    assert pass_at_k(n, c, k) == pytest.approx(sum(any(s) for s in subsets) / len(subsets))
+
+
+def test_pass_at_k_refuses_k_over_the_samples() -> None:
+    with pytest.raises(ValueError, match="between 1 and the number of samples"):
+        pass_at_k(2, 1, 3)
+
+
+def test_the_standard_error_is_over_prompts_not_samples() -> None:
+    groups = [group(sample(0, 1.0), sample(1, 1.0)), group(sample(0, 0.0), sample(1, None))]
+    settings = EvaluationSettings(2, SamplingParams(8), 0, 1.0, (1, 2))
+    found = values(evaluation_metrics(groups, settings))
+    assert found["eval/sampled/accuracy"] == 0.5
+    assert found["eval/sampled/accuracy_standard_error"] == pytest.approx(standard_error([1.0, 0.0])) == 0.5
+    assert found["eval/sampled/pass_at_2"] == 0.5
+    assert found["eval/sampled/error_share"] == 0.25
+
+
+def test_greedy_evaluation_takes_one_sample_at_temperature_zero() -> None:
+    greedy = with_greedy(EvaluationSettings(4, SamplingParams(8, temperature=0.7, top_p=0.9), 0, 1.0, (2,)))
+    assert (greedy.samples, greedy.sampling.temperature, greedy.sampling.top_p) == (1, 0.0, 1.0)
+    assert (greedy.pass_at, greedy.label) == ((), "greedy")
