@@ -1,5 +1,6 @@
 """Runs the command line as a person does: in a process of its own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import strop
+
+HEAVY_MODULES = ("torch", "transformers", "datasets", "safetensors")
 
 
 def source_environment(**variables: str) -> dict[str, str]:
@@ -32,3 +35,19 @@ def run_strop(
         timeout=timeout_seconds,
         check=False,
     )
+
+
+def heavy_imports(*arguments: str) -> list[str]:
+    """The heavy modules that `strop ARGUMENTS...` has imported when it ends."""
+    code = (
+        "import atexit, sys, json\n"
+        f"atexit.register(lambda: print(json.dumps([m for m in {HEAVY_MODULES!r} if m in sys.modules]), file=sys.stderr))\n"
+        f"sys.argv = ['strop', *{list(arguments)!r}]\n"
+        "from strop.cli.main import main\n"
+        "main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=source_environment(), timeout=60, check=False
+    )
+    modules: list[str] = json.loads(result.stderr.strip().splitlines()[-1])
+    return modules

@@ -37,6 +37,7 @@ def tiny_engine(
     dtype: torch.dtype = torch.float32,
     temperature: float = 1.0,
     entropy: bool = False,
+    gradient_known: bool = False,
     **settings: Any,
 ) -> Fsdp2Engine:
     """Returns an engine on a tiny random model; `settings` are keys of the training section."""
@@ -45,7 +46,7 @@ def tiny_engine(
         TrainingConfig(**{"learning_rate": 1e-2, "logprob_chunk_tokens": 7, **settings}),
         temperature=temperature,
         device=CpuDevice(),
-        needs=AlgorithmNeeds(entropy=entropy),
+        needs=AlgorithmNeeds(entropy=entropy, on_policy_gradient_known=gradient_known),
     )
 
 

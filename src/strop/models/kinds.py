@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import CONFIG_MAPPING, __version__
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from strop.config.model import ModelConfig
 from strop.errors import ModelError
@@ -21,6 +22,8 @@ def check_kind(folder: Path, section: ModelConfig) -> None:
         raise ModelError(
             f"{section.path} must be a decoder-only language model, got the encoder-decoder {model_type!r}"
         )
+    if model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not section.trust_remote_code:
+        raise ModelError(f"{section.path} must be a causal language model, got the model type {model_type!r}")
     if "quantization_config" in config:
         method = config["quantization_config"].get("quant_method", "unknown")
         raise ModelError(

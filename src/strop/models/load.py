@@ -11,9 +11,7 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -25,9 +23,9 @@ from strop.errors import ModelError
 from strop.models.attention.interface import ATTENTION_NAME
 from strop.models.attention.registry import register_attention
 from strop.models.checkpoint_files import check_checkpoint_files
-from strop.models.kinds import check_kind
 from strop.models.locate import locate
-from strop.models.stops import StopSet, chat_turn_end, find_stops
+from strop.models.read import read_config, read_generation_config, read_tokenizer
+from strop.models.stops import StopSet, find_stops
 
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 
@@ -73,13 +71,14 @@ def load_policy(
     Raises ModelError where the model is missing, incomplete, of a kind that cannot be trained, or does not
     fit its tokenizer. `attention` is the name of an attention implementation of transformers.
     """
-    config = load_model_config(section)
-    tokenizer = load_tokenizer(section)
-    stops = find_stops(tokenizer, load_generation_config(section), user_stop_ids)
+    folder = locate(section, weights=False)
+    config = read_config(folder, section)
+    tokenizer = read_tokenizer(folder, section)
+    stops = find_stops(tokenizer, read_generation_config(folder, config), user_stop_ids)
     length = max_length(section, config)
     folder = locate(section)
     check_checkpoint_files(folder)
-    hf_model = _load_weights(folder, section, config, attention, dtype or getattr(torch, section.dtype))
+    hf_model = _read_weights(folder, section, config, attention, dtype or getattr(torch, section.dtype))
     _check_vocabulary(hf_model, tokenizer)
     hf_model.train(False)
     return LoadedModel(hf_model, tokenizer, stops, length, folder)
@@ -87,39 +86,18 @@ def load_policy(
 
 def load_model_config(section: ModelConfig) -> PreTrainedConfig:
     """Reads the model's config, without its weights; refuses kinds of model that cannot be trained."""
-    folder = locate(section, weights=False)
-    check_kind(folder, section)
-    try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=section.trust_remote_code)
-    except (ValueError, KeyError, TypeError, OSError, ImportError) as error:
-        raise ModelError(f"the config of {section.path} cannot be read: {error}") from error
-    return config
+    return read_config(locate(section, weights=False), section)
 
 
 def load_generation_config(section: ModelConfig) -> GenerationConfig:
-    """Reads the stop ids and sampling defaults that the model's makers gave it."""
+    """Reads the stop ids and sampling defaults that the model's makers gave it, without its weights."""
     folder = locate(section, weights=False)
-    if (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(folder)
-    return GenerationConfig.from_model_config(load_model_config(section))
+    return read_generation_config(folder, read_config(folder, section))
 
 
 def load_tokenizer(section: ModelConfig) -> PreTrainedTokenizerBase:
-    """Reads the tokenizer, with the chat template of the config where that gives one."""
-    folder = locate(section, weights=False)
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=section.trust_remote_code
-        )
-    except (ValueError, KeyError, TypeError, OSError, ImportError, AttributeError) as error:
-        raise ModelError(
-            f"the tokenizer of {section.path} cannot be read: {error}",
-            f"Check that {folder} has a whole tokenizer.json.",
-        ) from error
-    if section.chat_template is not None:
-        tokenizer.chat_template = _read_text(section.chat_template)
-        chat_turn_end(tokenizer)
-    return tokenizer
+    """Reads the tokenizer, without the weights, with the config's chat template where it gives one."""
+    return read_tokenizer(locate(section, weights=False), section)
 
 
 def max_length(section: ModelConfig, config: PreTrainedConfig) -> int:
@@ -133,13 +111,7 @@ def max_length(section: ModelConfig, config: PreTrainedConfig) -> int:
     return section.max_length or own or 0
 
 
-def _read_text(path: Path) -> str:
-    if not path.is_file():
-        raise ModelError(f"model.chat_template must be an existing Jinja file, got {path}")
-    return path.read_text(encoding="utf-8")
-
-
-def _load_weights(
+def _read_weights(
     folder: Path, section: ModelConfig, config: PreTrainedConfig, attention: str, dtype: torch.dtype
 ) -> PreTrainedModel:
     register_attention()
@@ -151,6 +123,7 @@ def _load_weights(
             attn_implementation=attention,
             trust_remote_code=section.trust_remote_code,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below with both shapes, then refused
         )
     except (SafetensorError, RuntimeError, ValueError, KeyError, OSError, ImportError) as error:
         raise ModelError(

@@ -118,6 +118,7 @@ def test_the_digest_covers_every_file(tmp_path: Path) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= set(recorded)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_agree_on_one_whole_folder(tmp_path: Path) -> None:
     file = tiny_gguf(tmp_path)
     context = multiprocessing.get_context("spawn")
