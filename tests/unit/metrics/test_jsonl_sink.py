@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from strop.errors import ConfigError, DataError
 from strop.metrics import maximum, mean
 from strop.metrics.sinks import JsonlSink, read_metrics
 
@@ -48,7 +49,7 @@ def test_a_line_is_a_flat_json_object_with_the_step_first(tmp_path: Path) -> Non
 def test_a_new_run_refuses_the_file_of_another_and_names_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, range(1, 3))
-    with pytest.raises(FileExistsError, match=r"run\.name"):
+    with pytest.raises(ConfigError, match=r"run\.name"):
         JsonlSink(path)
     assert steps_of(path) == [1, 2]
 
@@ -80,7 +81,7 @@ def test_resume_where_nothing_was_written_yet_starts_the_file(tmp_path: Path) ->
 def test_a_damaged_line_is_named_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\nnonsense\n')
-    with pytest.raises(ValueError, match="line 2"):
+    with pytest.raises(DataError, match="line 2"):
         read_metrics(path)
 
 

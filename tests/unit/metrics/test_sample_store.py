@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strop.errors import DataError
 from strop.metrics.samples import (
     GroupRecord,
     PartRecord,
@@ -129,20 +130,20 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     store = SampleStore(tmp_path)
     path = store.write(1, [make_group()])
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"step_000001\.jsonl\.gz"):
+    with pytest.raises(DataError, match=r"step_000001\.jsonl\.gz"):
         list(store.read(1))
     path.write_bytes(gzip.compress(b"[]\n"))
-    with pytest.raises(ValueError, match=r"step_000001\.jsonl\.gz"):
+    with pytest.raises(DataError, match=r"step_000001\.jsonl\.gz"):
         list(store.read(1))
 
 
 def test_an_unknown_step_names_the_steps_there_are(tmp_path: Path) -> None:
     store = SampleStore(tmp_path)
-    with pytest.raises(FileNotFoundError, match="save_samples"):
+    with pytest.raises(DataError, match="save_samples"):
         list(store.read(1))
     for step in (3, 5):
         store.write(step, [])
-    with pytest.raises(FileNotFoundError, match="step 4, got steps 3 to 5"):
+    with pytest.raises(DataError, match="step 4, got steps 3 to 5"):
         list(store.read(4))
 
 
