@@ -291,6 +291,9 @@ class AlgorithmNeeds:
     old_logprobs: bool = False
     """A pass of the policy over the batch before the first update."""
     reference_logprobs: bool = False
+    on_policy_gradient_known: bool = False
+    """Whether the loss has the gradient -weight * advantage by each log-prob wherever old and new log-probs are
+    equal: a loss of single tokens without KL and entropy terms. An engine may then save work, and checks it."""
 
 
 class Algorithm(Protocol):

@@ -30,15 +30,16 @@ class Grpo:
     """GRPO, and whatever its settings make of it; implements `protocols.Algorithm`."""
 
     def __init__(self, settings: ResolvedAlgorithm) -> None:
-        self.name = settings.name
+        self.name: str = settings.name
         self.settings = settings
         self._bounds = ClipBounds(settings.clip_low, settings.clip_high)
 
     @property
     def needs(self) -> AlgorithmNeeds:
-        """Entropy and reference log-probs where their coefficients are not 0."""
+        """Entropy and reference log-probs where their coefficients are not 0; without both, w = 1 gives -A_i."""
+        entropy, reference = self.settings.entropy_coefficient != 0, self.settings.kl_coefficient > 0
         return AlgorithmNeeds(
-            entropy=self.settings.entropy_coefficient != 0, reference_logprobs=self.settings.kl_coefficient > 0
+            entropy=entropy, reference_logprobs=reference, on_policy_gradient_known=not (entropy or reference)
         )
 
     def select(self, groups: Sequence[Group]) -> list[Group]:

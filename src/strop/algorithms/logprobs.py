@@ -105,19 +105,24 @@ def _compute_dtype(hidden: Tensor) -> torch.dtype:
 
 
 class _Head:
-    """The head's operands in the types that its matrix products take on this device."""
+    """The head's operands in the types that its matrix products take on this device, and one buffer of logits."""
 
-    def __init__(self, weight_VH: Tensor, bias_V: Tensor | None, transform: LogitTransform, dtype: torch.dtype) -> None:
+    def __init__(
+        self, weight_VH: Tensor, bias_V: Tensor | None, transform: LogitTransform, dtype: torch.dtype, num_rows: int
+    ) -> None:
         self.transform = transform
         self.dtype = dtype
+        # Fresh memory for every chunk would cost as much time in page faults as the product itself.
+        self.buffer_CV = weight_VH.new_empty(num_rows, len(weight_VH), dtype=dtype)
         # A CPU has no product of bfloat16 matrices that returns float32, and its bfloat16 products are slow.
         self.operand_dtype = dtype if weight_VH.device.type == "cpu" else weight_VH.dtype
         self.weight_VH = weight_VH.to(self.operand_dtype)
         self.bias_V = None if bias_V is None else bias_V.to(dtype)
 
     def logits(self, hidden_CH: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns [C, V] logits in a fresh buffer, and the derivative of the soft cap where there is one."""
-        logits = _product(hidden_CH.to(self.operand_dtype), self.weight_VH.t(), self.dtype)
+        """Returns [C, V] logits in the buffer, and the derivative of the soft cap where there is one."""
+        logits = self.buffer_CV[: len(hidden_CH)]
+        _product_into(logits, hidden_CH.to(self.operand_dtype), self.weight_VH.t())
         if self.bias_V is not None:
             logits += self.bias_V
         softcap = self.transform.softcap
@@ -129,13 +134,14 @@ class _Head:
 
     def hidden_gradient(self, logit_gradient_CV: Tensor) -> Tensor:
         """Returns [C, H]."""
-        return _product(logit_gradient_CV.to(self.operand_dtype), self.weight_VH, self.dtype)
+        return torch.mm(logit_gradient_CV.to(self.operand_dtype), self.weight_VH)
 
 
-def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    if left.dtype == dtype:
-        return torch.mm(left, right)
-    return torch.mm(left, right, out_dtype=dtype)
+def _product_into(out: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == out.dtype:
+        torch.mm(left, right, out=out)
+    else:
+        out.copy_(torch.mm(left, right, out_dtype=out.dtype))
 
 
 def _scale_(values: Tensor, factor: float) -> Tensor:
@@ -202,7 +208,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         chunk: int,
         with_entropy: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        head = _Head(weight_VH, bias_V, transform, _compute_dtype(hidden_NH))
+        head = _Head(weight_VH, bias_V, transform, _compute_dtype(hidden_NH), min(chunk, len(hidden_NH)))
         log_normalisers_N = hidden_NH.new_empty(len(hidden_NH), dtype=head.dtype)
         logprobs_N = torch.empty_like(log_normalisers_N)
         entropies_N = torch.empty_like(log_normalisers_N) if with_entropy else None
@@ -215,7 +221,6 @@ class _ChunkedLogprobs(torch.autograd.Function):
             else:
                 log_normaliser = torch.logsumexp(logits, dim=1, keepdim=True)
                 entropies_N[rows] = _entropy(logits, log_normaliser)
-            del logits
             log_normalisers_N[rows] = log_normaliser.squeeze(1)
             logprobs_N[rows] = (target_logits - log_normaliser).squeeze(1)
         ctx.transform, ctx.chunk = transform, chunk
@@ -226,7 +231,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, logprob_grads_N: Tensor, entropy_grads_N: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden_NH, weight_VH, bias_V, target_ids_N, log_normalisers_N, entropies_N = ctx.saved_tensors
-        head = _Head(weight_VH, bias_V, ctx.transform, log_normalisers_N.dtype)
+        head = _Head(weight_VH, bias_V, ctx.transform, log_normalisers_N.dtype, min(ctx.chunk, len(hidden_NH)))
         gradients = _Gradients(hidden_NH, head, ctx.needs_input_grad[:3])
         for rows in _chunks(len(hidden_NH), ctx.chunk):
             logits, slope = head.logits(hidden_NH[rows])
@@ -239,7 +244,6 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logit_grads.scatter_add_(1, target_ids_N[rows, None], grads)
             _through_transform_(logit_grads, slope, ctx.transform)
             gradients.add(rows, hidden_NH[rows], logit_grads)
-            del logits, log_probabilities, logit_grads, slope
         weight_grad = None if gradients.weight_VH is None else gradients.weight_VH.to(weight_VH.dtype)
         return gradients.hidden_NH, weight_grad, gradients.bias_V, None, None, None, None
 
@@ -272,7 +276,7 @@ class _KnownGradientLogprobs(torch.autograd.Function):
         transform: LogitTransform,
         chunk: int,
     ) -> Tensor:
-        head = _Head(weight_VH, bias_V, transform, _compute_dtype(hidden_NH))
+        head = _Head(weight_VH, bias_V, transform, _compute_dtype(hidden_NH), min(chunk, len(hidden_NH)))
         gradients = _Gradients(hidden_NH, head, ctx.needs_input_grad[:3])
         logprobs_N = hidden_NH.new_empty(len(hidden_NH), dtype=head.dtype)
         gradient_N = gradient_N.to(head.dtype)
@@ -285,7 +289,6 @@ class _KnownGradientLogprobs(torch.autograd.Function):
             logit_grads = logits.mul_(-grads / total).scatter_add_(1, targets, grads)
             _through_transform_(logit_grads, slope, transform)
             gradients.add(rows, hidden_NH[rows], logit_grads)
-            del logits, logit_grads, slope
         weight_grad = None if gradients.weight_VH is None else gradients.weight_VH.to(weight_VH.dtype)
         ctx.save_for_backward(gradient_N, gradients.hidden_NH, weight_grad, gradients.bias_V)
         return logprobs_N

@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from strop.algorithms.build import build_algorithm
+from strop.config.algorithm import AlgorithmConfig
+from strop.config.bundles import resolve_algorithm
 from strop.metrics import values
 from strop.protocols import LossInputs, LossOutputs
 from strop.training.fsdp2.engine import Fsdp2Engine
@@ -54,6 +57,44 @@ def test_the_chunk_of_log_probs_changes_no_gradient(chunk: int) -> None:
     _, expected = measured(tiny_engine(), 1000)
     _, actual = measured(tiny_engine(logprob_chunk_tokens=chunk), 1000)
     assert_gradients_close(actual, expected, 1e-5)
+
+
+def test_announcing_the_gradient_of_the_loss_changes_nothing_but_the_work() -> None:
+    expected_loss, expected = measured(tiny_engine("gemma3", temperature=0.6), 20)
+    loss, actual = measured(tiny_engine("gemma3", temperature=0.6, gradient_known=True), 20)
+    assert loss == expected_loss
+    assert_gradients_close(actual, expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo"])
+def test_the_algorithms_keep_the_gradient_that_they_announce(name: str) -> None:
+    algorithm = build_algorithm(resolve_algorithm(AlgorithmConfig(name=name), max_new_tokens=8))
+    assert algorithm.needs.on_policy_gradient_known
+    both = [tiny_engine(gradient_known=known) for known in (False, True)]
+    for engine in both:
+        engine.forward_backward(tiny_plan(tiny_groups(), 20), algorithm.loss)
+    expected, actual = map(gradients, both)
+    assert_gradients_close(actual, expected, 1e-5)
+
+
+def test_a_wrongly_announced_gradient_is_found() -> None:
+    def doubled(inputs: LossInputs) -> LossOutputs:
+        return LossOutputs(2 * ratio_loss(inputs).loss)
+
+    with pytest.raises(RuntimeError, match="must be the one that was announced"):
+        tiny_engine(gradient_known=True).forward_backward(tiny_plan(tiny_groups()), doubled)
+
+
+def test_the_announced_gradient_is_not_used_once_old_and_new_log_probs_differ() -> None:
+    engines = [tiny_engine(gradient_known=known) for known in (False, True)]
+    for engine in engines:
+        plan = tiny_plan(tiny_groups(), 20)
+        scores = [values - 0.1 for values in engine.score(plan)]
+        pairs = zip(plan.micro_batches, scores, strict=True)
+        plan = type(plan)(tuple(batch.with_fields(old_logprobs=old) for batch, old in pairs))
+        engine.forward_backward(plan, ratio_loss)
+    expected, actual = map(gradients, engines)
+    assert_gradients_close(actual, expected, 0)
 
 
 def test_a_hybrid_model_is_run_one_row_at_a_time() -> None:

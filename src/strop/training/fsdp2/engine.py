@@ -9,7 +9,7 @@ micro-batches and of processes are added, never averaged, and no cut of the batc
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +106,10 @@ class Fsdp2Engine:
         if batch.num_targets == 0:
             self._backward_nothing(batch)
             return {}
-        outputs: PolicyOutputs = self.policy(batch, self._temperature, self.needs.entropy)
+        _require_fields(batch)
+        outputs: PolicyOutputs = self.policy(
+            batch, self._temperature, self.needs.entropy, self._known_gradient(batch.fields_N)
+        )
         inputs = _loss_inputs(batch, outputs)
         gradients: list[Tensor] = []
         outputs.logprobs_N.register_hook(gradients.append)  # type: ignore[no-untyped-call]
@@ -114,6 +117,12 @@ class Fsdp2Engine:
         result.loss.backward()  # type: ignore[no-untyped-call]
         self._evidence.note(batch, inputs.weights_N, outputs.logprobs_N, result.loss, *gradients)
         return merge([result.metrics, {"update/loss": total(float(result.loss.detach()))}])
+
+    def _known_gradient(self, fields_N: Mapping[str, Tensor]) -> Tensor | None:
+        """Returns the gradient that the loss will have by each log-prob, where the update is on-policy."""
+        if not self.needs.on_policy_gradient_known or "old_logprobs" in fields_N:
+            return None
+        return -fields_N["weights"] * fields_N["advantages"]
 
     def _backward_nothing(self, batch: PackedBatch) -> None:
         """Takes part in the collectives of the other processes; alone, there is nothing to do."""
@@ -126,8 +135,6 @@ class Fsdp2Engine:
             "update/loss": total(0.0),
             "update/micro_batches": total(len(plan.micro_batches)),
             "update/micro_batches_over_budget": total(over_budget),
-            "update/computed_tokens": total(plan.num_tokens, "tokens"),
-            "update/trained_tokens": total(plan.num_targets, "tokens"),
         }
 
     def optimizer_step(self) -> UpdateReport:
@@ -202,11 +209,16 @@ class Fsdp2Engine:
         self._evidence = UpdateEvidence()
 
 
+def _require_fields(batch: PackedBatch) -> None:
+    missing = {"weights", "advantages", "rollout_logprobs"} - batch.fields_N.keys()
+    if missing:
+        got = sorted(batch.fields_N)
+        raise ValueError(f"a micro-batch must carry {sorted(missing)} to be trained on, got {got}")
+
+
 def _loss_inputs(batch: PackedBatch, outputs: PolicyOutputs) -> LossInputs:
     """Joins what the policy gave with what the batch carries; without old log-probs the ratio is exactly 1."""
-    fields, missing = batch.fields_N, {"weights", "advantages", "rollout_logprobs"} - batch.fields_N.keys()
-    if missing:
-        raise ValueError(f"a micro-batch must carry {sorted(missing)} to be trained on, got {sorted(fields)}")
+    fields = batch.fields_N
     return LossInputs(
         new_logprobs_N=outputs.logprobs_N,
         old_logprobs_N=fields.get("old_logprobs", outputs.logprobs_N.detach()),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from strop.algorithms.logprobs import LogitTransform, chunked_logprobs
+from strop.algorithms.logprobs import LogitTransform, chunked_logprobs, logprobs_with_known_gradient
 from strop.models.attention.interface import ATTENTION_NAME, LAYOUT_KEYWORD
 from strop.models.attention.tree import TreeLayout
 from strop.models.head import LogitsHead
@@ -43,20 +43,37 @@ class PolicyModule(nn.Module):
         self.chunk_tokens = chunk_tokens
         self.shares_prefixes = shares_prefixes
 
-    def forward(self, batch: PackedBatch, temperature: float, with_entropy: bool = False) -> PolicyOutputs:
-        """Runs the decoder over the batch's tokens and scores its targets, logits divided by `temperature`."""
+    def forward(
+        self,
+        batch: PackedBatch,
+        temperature: float,
+        with_entropy: bool = False,
+        known_gradient_N: Tensor | None = None,
+    ) -> PolicyOutputs:
+        """Runs the decoder over the batch's tokens and scores its targets.
+
+        Args:
+            batch: on the device of the model.
+            temperature: divides the logits.
+            with_entropy: also gives entropies.
+            known_gradient_N: the gradient that the loss will have by each log-prob, where that is certain
+                before the log-probs are there; excludes entropies.
+        """
         hidden_NH = self._hidden_states(batch).index_select(0, batch.source_index_N)
         head = LogitsHead.from_model(self.causal_lm)
-        outputs = chunked_logprobs(
-            hidden_NH,
-            head.weight,
-            head.bias,
-            batch.target_ids_N,
-            transform=LogitTransform(temperature, head.scale, head.softcap),
-            chunk=self.chunk_tokens,
-            with_entropy=with_entropy,
+        operands = (hidden_NH, head.weight, head.bias, batch.target_ids_N)
+        transform = LogitTransform(temperature, head.scale, head.softcap)
+        if known_gradient_N is None:
+            outputs = chunked_logprobs(
+                *operands, transform=transform, chunk=self.chunk_tokens, with_entropy=with_entropy
+            )
+            return PolicyOutputs(*outputs)
+        if with_entropy:
+            raise ValueError("entropies must not be wanted where the gradient is known: their gradient is not")
+        logprobs_N = logprobs_with_known_gradient(
+            *operands, known_gradient_N, transform=transform, chunk=self.chunk_tokens
         )
-        return PolicyOutputs(*outputs)
+        return PolicyOutputs(logprobs_N, None)
 
     def _hidden_states(self, batch: PackedBatch) -> Tensor:
         """Returns [T, H]."""
