@@ -41,7 +41,8 @@ def heavy_imports(*arguments: str) -> list[str]:
     """The heavy modules that `strop ARGUMENTS...` has imported when it ends."""
     code = (
         "import atexit, sys, json\n"
-        f"atexit.register(lambda: print(json.dumps([m for m in {HEAVY_MODULES!r} if m in sys.modules]), file=sys.stderr))\n"
+        f"heavy = lambda: json.dumps([name for name in {HEAVY_MODULES!r} if name in sys.modules])\n"
+        "atexit.register(lambda: print(heavy(), file=sys.stderr))\n"
         f"sys.argv = ['strop', *{list(arguments)!r}]\n"
         "from strop.cli.main import main\n"
         "main()"

@@ -1,6 +1,5 @@
 """The command line starts fast, imports nothing heavy, and turns mistakes into messages and exit codes."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.command import run_strop, source_environment
+from support.command import heavy_imports, run_strop, source_environment
 
-HEAVY = ("torch", "transformers", "datasets", "numpy", "safetensors")
 COMMANDS = ("train", "eval", "generate", "grade", "samples", "export", "doctor", "config", "bench")
 RUN_FILE = """
 [model]
@@ -21,22 +19,6 @@ path = "some/model"
 task = "gsm8k"
 source = { type = "jsonl", path = "rows.jsonl" }
 """
-
-
-def imported_by(*arguments: str) -> list[str]:
-    """The heavy modules that `strop ARGUMENTS...` has imported when it ends."""
-    code = (
-        "import atexit, sys, json\n"
-        f"atexit.register(lambda: print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]), file=sys.stderr))\n"
-        f"sys.argv = ['strop', *{list(arguments)!r}]\n"
-        "from strop.cli.main import main\n"
-        "main()"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=source_environment(), timeout=60, check=False
-    )
-    modules: list[str] = json.loads(result.stderr.strip().splitlines()[-1])
-    return modules
 
 
 def test_help_lists_every_command() -> None:
@@ -64,14 +46,14 @@ def test_every_command_has_help(command: str) -> None:
 
 @pytest.mark.parametrize("arguments", [("--help",), ("train", "--help"), ("config",), ("config", "training", "--json")])
 def test_help_and_config_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    assert imported_by(*arguments) == []
+    assert heavy_imports(*arguments) == []
 
 
 def test_a_config_error_comes_before_any_heavy_import(tmp_path: Path) -> None:
     run_file = tmp_path / "run.toml"
     run_file.write_text(RUN_FILE)
-    assert imported_by("train", str(run_file), "run.stepz=3") == []
-    assert imported_by("train", str(run_file), "rollout.group_size=1") == []
+    assert heavy_imports("train", str(run_file), "run.stepz=3") == []
+    assert heavy_imports("train", str(run_file), "rollout.group_size=1") == []
 
 
 def test_a_config_error_is_a_message_and_exit_code_2(tmp_path: Path) -> None:
