@@ -47,6 +47,8 @@ class SamplerReading:
     next_token_id: int
     next_logprob: float
     """Reading (b)."""
+    next_logprob_uncached: float
+    """The sampler's own log-prob of that token without cache: what (b) must be, whatever the weights are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,9 @@ def _cut(sampled: Completion, length: int) -> Completion:
 
 async def read_sampler(engine: RolloutEngine, probe: Probe) -> SamplerReading:
     """Takes readings (a) and (b) of one sampler."""
-    (scored,) = await engine.score([probe.token_ids])
     next_token_id, next_logprob = await _draw_next(engine, probe)
-    return SamplerReading(_sampled_part(scored, probe), next_token_id, next_logprob)
+    (scored,) = await engine.score([np.append(probe.token_ids, next_token_id)])
+    return SamplerReading(_sampled_part(scored[:-1], probe), next_token_id, next_logprob, float(scored[-1]))
 
 
 async def _draw_next(engine: RolloutEngine, probe: Probe) -> tuple[int, float]:
@@ -123,7 +125,7 @@ async def _draw_next(engine: RolloutEngine, probe: Probe) -> tuple[int, float]:
 
 
 def read_trainer(score: ProbeScorer, probe: Probe, next_token_ids: Sequence[int]) -> TrainerReading:
-    """Takes the trainer's log-probs of the probe and of each token that a sampler drew (one or more): a pass a token."""
+    """Takes the trainer's log-probs of the probe and of each token that a sampler drew, one or more."""
     scored = [np.asarray(score(np.append(probe.token_ids, token_id)), np.float64) for token_id in next_token_ids]
     next_logprobs = {token_id: float(one[-1]) for token_id, one in zip(next_token_ids, scored, strict=True)}
     return TrainerReading(_sampled_part(scored[0][:-1], probe), next_logprobs)

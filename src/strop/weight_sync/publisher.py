@@ -29,8 +29,11 @@ from strop.weight_sync.proof import Replica, ReplicaReport, WeightProof, metrics
 Weights = Callable[[], Iterator[WeightChunk]]
 """Starts a new stream of all weights, such as `TrainEngine.export_weights`."""
 
-CANARY_SCALE = 1.5
+CANARY_SCALE = 1.25
 """Every weight is multiplied by this for a moment: visible in any model and any type, and taken back."""
+
+CANARY_SLACK = 5.0
+"""Larger weights round more coarsely: so many times the bound may lie between a cached and an uncached log-prob."""
 
 _MAX_LINES = 5
 _Answer = TypeVar("_Answer")
@@ -220,7 +223,14 @@ class Publisher:
                 raise SyncError(
                     f"{name} did not follow the canary: its log-probs must move visibly when every weight is "
                     f"multiplied by {CANARY_SCALE}, got {whole:.3g} scored and {cached:.3g} generated",
-                    "The sampler ignores new weights, or serves old keys and values from a cache.",
+                    "The sampler ignores new weights.",
+                )
+            staleness = abs(after[name].next_logprob - after[name].next_logprob_uncached)
+            if not staleness <= CANARY_SLACK * self._proof.bound:
+                raise SyncError(
+                    f"{name} followed the canary only in part: a token must have one log-prob with and without cache, "
+                    f"got a difference of {staleness:.3g}",
+                    "The sampler keeps keys and values that older weights computed.",
                 )
 
     def _require_moved_back(self, before: Mapping[str, SamplerReading], after: Mapping[str, SamplerReading]) -> None:
