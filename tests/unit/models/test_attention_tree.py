@@ -153,12 +153,14 @@ def test_every_way_of_batching_completions_is_exact(lengths: tuple[int, ...], nu
         torch.set_num_threads(before)
 
 
-def test_completions_of_one_length_are_one_call_and_short_ones_are_padded_together() -> None:
-    plan = make_flash_plan(build_nodes(family(9, 40, 40, 40, 2, 5, 3)))
-    short, long = plan.causal
-    assert (short.num_nodes, short.length, short.padding_NL is not None) == (4, 9, True)
-    assert (long.num_nodes, long.length, long.tokens_NL) == (3, 40, None)
-    assert plan.inner == ((0, 9, 139),)
+def test_long_neighbours_of_one_length_are_views_and_short_nodes_are_padded_together() -> None:
+    plan = make_flash_plan(build_nodes(family(9, 40, 40, 40, 2, 5, 3, 50)))
+    short, views, single = plan.causal
+    assert short.gather is not None
+    assert short.gather.padding_NL.shape == (4, 9)
+    assert (views.start, views.num_nodes, views.length, views.gather) == (9, 3, 40, None)
+    assert (single.start, single.num_nodes, single.length, single.gather) == (139, 1, 50, None)
+    assert plan.inner == ((0, 9, 189),)
 
 
 def test_a_prompt_with_one_completion_is_one_causal_sequence() -> None:

@@ -10,8 +10,9 @@ pass runs each rectangle on its own with the output and log-sum-exp of the whole
 of the whole (as in ring attention, Liu et al., 2023, https://arxiv.org/abs/2310.01889).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, cast
 
 import torch
@@ -24,22 +25,36 @@ SHORT_TOKENS: Final = 16
 """Nodes up to this length are batched together whatever their lengths: calls cost more than padding."""
 MIN_FILL: Final = 0.75
 """Longer nodes are batched when the shortest has at least this share of the longest one's tokens."""
+GATHERED_TOKENS: Final = 32
+"""Nodes longer than this are batched only where they lie side by side: copying them costs more than a call."""
 
 _forward_op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward_op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True, slots=True)
-class CausalBatch:
-    """Nodes that attend to themselves in one call, padded at the end to a common length L."""
+class Gather:
+    """How nodes of several lengths or places are brought together, N nodes of L tokens each with padding."""
 
-    tokens_NL: torch.Tensor | None
-    """[N, L] flat token index, the node's last token where padded; None where the nodes lie side by side unpadded."""
-    padding_NL: torch.Tensor | None
-    """[N, L] bool, true where padded; None where nothing is."""
+    taken_NL: torch.Tensor
+    """[N * L] flat token index, the node's last token where padded."""
+    padding_NL: torch.Tensor
+    """[N, L] bool, true where padded."""
+    real_R: torch.Tensor
+    """[R] places in N * L that are not padded."""
+    tokens_R: torch.Tensor
+    """[R] the flat token index of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class CausalBatch:
+    """Nodes that attend to themselves in one call, at a common length."""
+
     start: int
     num_nodes: int
     length: int
+    gather: Gather | None
+    """None where the nodes lie side by side from `start` and have one length: views do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +68,46 @@ class FlashPlan:
 
 def make_flash_plan(nodes: Sequence[Node]) -> FlashPlan:
     """Returns the rectangles that cover what every token of the tree sees, each pair once."""
-    batches: list[list[Node]] = []
-    for node in sorted(nodes, key=lambda node: (node.num_tokens, node.start)):
-        if batches and _fits(batches[-1][0], node):
-            batches[-1].append(node)
-        else:
-            batches.append([node])
+    short = sorted((node for node in nodes if node.num_tokens <= GATHERED_TOKENS), key=lambda node: node.num_tokens)
+    long = [node for node in nodes if node.num_tokens > GATHERED_TOKENS]
+    batches = [*_split(short, _of_similar_length), *_split(long, _side_by_side)]
     inner = tuple((node.start, node.stop, node.subtree_stop) for node in nodes if node.subtree_stop > node.stop)
     return FlashPlan(tuple(_causal_batch(batch) for batch in batches), inner)
 
 
-def _fits(shortest: Node, node: Node) -> bool:
-    return node.num_tokens <= max(SHORT_TOKENS, int(shortest.num_tokens / MIN_FILL))
+def _split(nodes: Sequence[Node], fits: Callable[[list[Node], Node], bool]) -> list[list[Node]]:
+    """Cuts a list wherever a node does not fit to those before it."""
+    batches: list[list[Node]] = []
+    for node in nodes:
+        if batches and fits(batches[-1], node):
+            batches[-1].append(node)
+        else:
+            batches.append([node])
+    return batches
+
+
+def _of_similar_length(batch: list[Node], node: Node) -> bool:
+    return node.num_tokens <= max(SHORT_TOKENS, int(batch[0].num_tokens / MIN_FILL))
+
+
+def _side_by_side(batch: list[Node], node: Node) -> bool:
+    return batch[-1].stop == node.start and batch[-1].num_tokens == node.num_tokens
 
 
 def _causal_batch(nodes: list[Node]) -> CausalBatch:
-    length = nodes[-1].num_tokens
-    start = nodes[0].start
-    if all((node.start, node.num_tokens) == (start + place * length, length) for place, node in enumerate(nodes)):
-        return CausalBatch(None, None, start, len(nodes), length)
+    start, length = nodes[0].start, nodes[-1].num_tokens
+    is_view = all(_side_by_side([before], node) for before, node in pairwise(nodes))
+    return CausalBatch(start, len(nodes), length, None if is_view else _gather(nodes, length))
+
+
+def _gather(nodes: list[Node], length: int) -> Gather:
     starts_N = torch.tensor([node.start for node in nodes])
     lengths_N = torch.tensor([node.num_tokens for node in nodes])
     places_L = torch.arange(length)
-    tokens_NL = starts_N[:, None] + torch.minimum(places_L, lengths_N[:, None] - 1)
+    taken_NL = starts_N[:, None] + torch.minimum(places_L, lengths_N[:, None] - 1)
     padding_NL = places_L >= lengths_N[:, None]
-    return CausalBatch(tokens_NL, padding_NL if bool(padding_NL.any()) else None, start, len(nodes), length)
+    real_R = (~padding_NL).flatten().nonzero().flatten()
+    return Gather(taken_NL.flatten(), padding_NL, real_R, taken_NL.flatten()[real_R])
 
 
 def flash_can_attend(call: AttentionCall) -> bool:
@@ -131,8 +161,8 @@ class _TreeAttention(torch.autograd.Function):
         grads = [torch.empty(x.shape, dtype=x.dtype) for x in (q, k, v)]
         for batch in ctx.plan.causal:
             taken_grad = _take(batch, grad_out)
-            if batch.padding_NL is not None:
-                taken_grad = taken_grad.masked_fill(batch.padding_NL[:, None, :, None], 0)
+            if batch.gather is not None:
+                taken_grad = taken_grad.masked_fill(batch.gather.padding_NL[:, None, :, None], 0)
             tensors = (taken_grad, *(_take(batch, x) for x in (q, k, v, out, lse)))
             for grad, part in zip(grads, _rectangle_gradients(tensors, True, ctx.scaling), strict=True):
                 _put(batch, grad, part)
@@ -182,22 +212,19 @@ def _heads_first(x: torch.Tensor) -> torch.Tensor:
 
 
 def _take(batch: CausalBatch, x: torch.Tensor) -> torch.Tensor:
-    """Turns [T, heads, ...] into [N, heads, L, ...]: a view where the nodes lie side by side."""
-    if batch.tokens_NL is None:
+    """Turns [T, heads, ...] into [N, heads, L, ...]."""
+    if batch.gather is None:
         taken = x[batch.start : batch.start + batch.num_nodes * batch.length]
     else:
-        taken = x.index_select(0, batch.tokens_NL.flatten())
+        taken = x.index_select(0, batch.gather.taken_NL)
     return taken.view(batch.num_nodes, batch.length, *x.shape[1:]).transpose(1, 2)
 
 
 def _put(batch: CausalBatch, x: torch.Tensor, part: torch.Tensor) -> None:
     """Writes [N, heads, L, ...] to the batch's tokens of [T, heads, ...], padding left out."""
     part_NL = part.transpose(1, 2)
-    if batch.tokens_NL is None:
-        stop = batch.start + batch.num_nodes * batch.length
-        x[batch.start : stop].view(part_NL.shape).copy_(part_NL)
-    elif batch.padding_NL is None:
-        x[batch.tokens_NL] = part_NL.to(x.dtype)
+    if batch.gather is None:
+        x[batch.start : batch.start + batch.num_nodes * batch.length].view(part_NL.shape).copy_(part_NL)
     else:
-        is_real = ~batch.padding_NL
-        x[batch.tokens_NL[is_real]] = part_NL[is_real].to(x.dtype)
+        real = part_NL.flatten(0, 1).index_select(0, batch.gather.real_R)
+        x.index_copy_(0, batch.gather.tokens_R, real.to(x.dtype))
