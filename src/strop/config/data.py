@@ -51,7 +51,7 @@ class ReasoningGymSource(Section):
     size: int = Field(default=1000, ge=1)
     """How many rows to generate."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the generator; training and evaluation must differ."""
+    """Seed of the generator: row i is made from seed + i, so evaluation must start at least `size` further on."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the generator."""
 

@@ -44,6 +44,11 @@ CASES = [
     (["rollout.stop_token_ids=[-1]"], "rollout.stop_token_ids", ["rollout.stop_token_ids=[0]"]),
     (["rollout.max_cache_tokens=256"], "rollout.max_cache_tokens", ["rollout.max_new_tokens=64"]),
     (["rollout.packed_linears=false", "run.device=cuda"], "rollout.packed_linears", ["run.device=cpu"]),
+    (
+        ["rollout.packed_linears=false", "model.dtype=bfloat16"],
+        "rollout.packed_linears",
+        ["model.rollout_dtype=float32"],
+    ),
     ([*EVALUATION, "evaluation.before=false", "evaluation.after=false"], "evaluation", ["evaluation.every=1"]),
     (
         [*EVALUATION, "evaluation.temperature=0", "evaluation.samples=2"],
@@ -63,7 +68,22 @@ CASES = [
     (
         [*GYM, "evaluation.source={type='reasoning_gym', name='chain_sum'}"],
         "evaluation.source.seed",
-        ["evaluation.source.seed=1"],
+        ["evaluation.source.seed=1000"],
+    ),
+    (
+        [*GYM, "evaluation.source={type='reasoning_gym', name='chain_sum', seed=999}"],
+        "evaluation.source.seed",
+        ["data.limit=999"],
+    ),
+    (
+        [*GYM, "data.source.seed=100", "evaluation.source={type='reasoning_gym', name='chain_sum', size=101}"],
+        "evaluation.source.seed",
+        ["evaluation.limit=100"],
+    ),
+    (
+        [*GYM, "evaluation.source={type='reasoning_gym', name='chain_sum', seed=1}"],
+        "evaluation.source.seed",
+        ["evaluation.source.options.min_terms=3"],
     ),
     (["checkpoint.every=0", "checkpoint.keep=3"], "checkpoint.keep", ["checkpoint.every=1"]),
     (["checkpoint.best_is=lowest"], "checkpoint.best_is", ["checkpoint.best_is=highest"]),

@@ -53,16 +53,27 @@ def _check_pass_at(evaluation: EvaluationConfig) -> Iterator[Refusal]:
 
 
 def _check_source(config: Config, evaluation: EvaluationConfig) -> Iterator[Refusal]:
-    """A generator with the same seed and options gives the training prompts again."""
+    """Row i of a reasoning_gym generator is made from seed + i: neighbouring seeds share all rows but one."""
     training, held_out = config.data.source, evaluation.source
     if not (isinstance(training, ReasoningGymSource) and isinstance(held_out, ReasoningGymSource)):
         return
-    if (training.name, training.seed, training.options) == (held_out.name, held_out.seed, held_out.options):
+    if (training.name, training.options) != (held_out.name, held_out.options):
+        return
+    trained = _row_seeds(training, config.data.limit)
+    measured = _row_seeds(held_out, evaluation.limit)
+    num_shared = min(trained.stop, measured.stop) - max(trained.start, measured.start)
+    if num_shared > 0:
         yield Refusal(
             "evaluation.source.seed",
-            f"must differ from data.source.seed, got {held_out.seed} in both: the prompts would be those of training",
-            "Set evaluation.source.seed to another number.",
+            f"must leave the rows apart from those of data.source (row i is made from seed + i), got {held_out.seed} "
+            f"beside {training.seed}: {num_shared} rows would be in both",
+            f"Set evaluation.source.seed to {trained.stop} or more.",
         )
+
+
+def _row_seeds(source: ReasoningGymSource, limit: int | None) -> range:
+    """The seeds of the rows that are read."""
+    return range(source.seed, source.seed + min(source.size, limit or source.size))
 
 
 def check_checkpoint(config: Config) -> Iterator[Refusal]:

@@ -31,10 +31,18 @@ def check_rollout(config: Config) -> Iterator[Refusal]:
             "not even one sample would fit",
             "Raise it to the tokens of several samples and their prompts.",
         )
-    if not rollout.packed_linears and config.run.device in ("cuda", "rocm", "npu"):
-        yield does_nothing(
-            "rollout.packed_linears", f"run.device is {config.run.device}", "Leave it out: it concerns CPUs alone."
-        )
+    yield from _check_packed_linears(config)
+
+
+def _check_packed_linears(config: Config) -> Iterator[Refusal]:
+    """Only float32 weights on a CPU have a packed layout that could be switched off."""
+    if config.rollout.packed_linears:
+        return
+    dtype = config.model.rollout_dtype or config.model.dtype
+    if config.run.device in ("cuda", "rocm", "npu"):
+        yield does_nothing("rollout.packed_linears", f"run.device is {config.run.device}, no CPU", "Leave it out.")
+    elif dtype != "float32":
+        yield does_nothing("rollout.packed_linears", f"the sampler's weights are {dtype}, not float32", "Leave it out.")
 
 
 def _check_stops(config: Config) -> Iterator[Refusal]:
