@@ -11,7 +11,7 @@ def generate(
     samples: Annotated[int, typer.Option(min=1, help="Samples a prompt.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Budget of a sample.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus sampling; 1 is off.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0.001, max=1, help="Nucleus sampling; 1 is off.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0,
     gguf_file: Annotated[str | None, typer.Option(help="A GGUF file inside MODEL.")] = None,
 ) -> None:

@@ -94,6 +94,15 @@ def test_an_unknown_command_or_option_is_refused() -> None:
     assert run_strop("train", "run.toml", "--dryrun").returncode == 2
 
 
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(words: str, place: int) -> list[str]:
+        variables = {"_STROP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+        return run_strop(variables=variables).stdout.split()
+
+    assert completed("strop tr", 1) == ["train"]
+    assert "--dry-run" in completed("strop train --d", 2)
+
+
 def test_ctrl_c_ends_with_130_and_leaves_no_process_behind(tmp_path: Path) -> None:
     doctor = subprocess.Popen(
         [sys.executable, "-m", "strop", "doctor"],

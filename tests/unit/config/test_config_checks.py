@@ -13,7 +13,12 @@ GYM = ["data.task=reasoning_gym:chain_sum", "data.source={type='reasoning_gym', 
 # What is refused, the key that is named, and what takes the refusal away.
 CASES = [
     (["rollout.group_size=1"], "rollout.group_size", ["rollout.group_size=2"]),
-    (["algorithm.kl_estimator=k1"], "algorithm.kl_estimator", ["algorithm.kl_coefficient=0.1"]),
+    (["algorithm.kl_estimator=k2"], "algorithm.kl_estimator", ["algorithm.kl_coefficient=0.1"]),
+    (
+        ["algorithm.kl_estimator=k1", "algorithm.kl_coefficient=0.1"],
+        "algorithm.kl_estimator",
+        ["algorithm.kl_estimator=k3"],
+    ),
     (["algorithm.constant_length=9"], "algorithm.constant_length", ["algorithm.aggregation=constant"]),
     (["algorithm.constant_length=9"], "algorithm.constant_length", ["algorithm.name=dr_grpo"]),
     (["algorithm.max_sampling_rounds=3"], "algorithm.max_sampling_rounds", ["algorithm.drop_zero_signal=true"]),

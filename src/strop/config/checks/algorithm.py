@@ -32,6 +32,12 @@ def _check_dead_settings(config: Config) -> Iterator[Refusal]:
             "algorithm.kl_coefficient is 0",
             "Set algorithm.kl_coefficient above 0, or leave algorithm.kl_estimator out.",
         )
+    if resolved.kl_coefficient > 0 and resolved.kl_estimator == "k1":
+        yield does_nothing(
+            "algorithm.kl_estimator",
+            "as a loss term k1 has a gradient whose expectation is 0, which is noise and no pull to the reference",
+            'Take "k3" or "k2".',
+        )
     if given(settings, "constant_length") and resolved.aggregation != "constant":
         yield does_nothing(
             "algorithm.constant_length",
