@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.models.attention import AttentionCall, TreeLayout
-from strop.models.attention.flash_cpu import flash_can_attend, make_flash_plan
+from strop.models.attention.flash_cpu import flash_can_attend
+from strop.models.attention.flash_plan import InnerRectangle, make_flash_plan
 from strop.models.attention.nodes import build_nodes
 from strop.records import PackedBatch, Segment
 
@@ -160,7 +161,7 @@ def test_long_neighbours_of_one_length_are_views_and_short_nodes_are_padded_toge
     assert short.gather.padding_NL.shape == (4, 9)
     assert (views.start, views.num_nodes, views.length, views.gather) == (9, 3, 40, None)
     assert (single.start, single.num_nodes, single.length, single.gather) == (139, 1, 50, None)
-    assert plan.inner == ((0, 9, 189),)
+    assert plan.inner == (InnerRectangle(0, 9, 189),)
 
 
 def test_a_prompt_with_one_completion_is_one_causal_sequence() -> None:

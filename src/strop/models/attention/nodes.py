@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from strop.records import Segment
 
 TokenRange = tuple[int, int]
@@ -52,6 +54,12 @@ def build_nodes(segments: Sequence[Segment]) -> tuple[Node, ...]:
         nodes.append(node)
         node_of_segment.append(node)
     return tuple(node for node in nodes if node.num_tokens)
+
+
+def ordinals_of(nodes: Sequence[Node]) -> torch.Tensor:
+    """Returns [T] int64, each token's place in its own sequence."""
+    parts = [torch.arange(node.first_ordinal, node.last_ordinal + 1) for node in nodes]
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 
 def _child(parent: Node | None, segment: Segment) -> Node:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import torch
 
-from strop.models.attention.flash_cpu import FlashPlan, attend_flash, flash_can_attend, make_flash_plan
+from strop.models.attention.flash_cpu import attend_flash, flash_can_attend
+from strop.models.attention.flash_plan import FlashPlan, make_flash_plan
 from strop.models.attention.interface import AttentionCall
-from strop.models.attention.nodes import Node, build_nodes
+from strop.models.attention.nodes import Node, build_nodes, ordinals_of
 from strop.models.attention.portable import attend_portable, make_hidden_mask
 from strop.records import PackedBatch, Segment
 
@@ -27,7 +28,7 @@ class TreeLayout:
         self.nodes: tuple[Node, ...] = build_nodes(segments)
         self.num_tokens = segments[-1].stop if segments else 0
         self.longest_sequence = max((node.last_ordinal + 1 for node in self.nodes), default=0)
-        self._flash_plan: FlashPlan | None = None
+        self._flash_plans: dict[tuple[int | None, torch.dtype], FlashPlan] = {}
         self._masks: dict[tuple[int, int, int | None, torch.device], torch.Tensor] = {}
 
     @classmethod
@@ -52,9 +53,7 @@ class TreeLayout:
 
     def ordinals(self) -> torch.Tensor:
         """Returns [T] int64, each token's place in its own sequence."""
-        if not self.nodes:
-            return torch.zeros(0, dtype=torch.int64)
-        return torch.cat([torch.arange(node.first_ordinal, node.last_ordinal + 1) for node in self.nodes])
+        return ordinals_of(self.nodes)
 
     def attend(self, call: AttentionCall) -> torch.Tensor:
         """Returns [1, T, H, D]; differentiable in query, key, value and sinks."""
@@ -68,18 +67,19 @@ class TreeLayout:
                 f"the layout needs the keys of its own {self.num_tokens} tokens only, got {call.key.shape[2]}: "
                 "call the model with use_cache=False"
             )
-        if flash_can_attend(call) and self._binding_window(call.sliding_window) is None:
-            return attend_flash(call, self._plan())
+        if flash_can_attend(call):
+            return attend_flash(call, self._plan(self._binding_window(call.sliding_window), call.query.dtype))
         return self.attend_portably(call)
 
     def attend_portably(self, call: AttentionCall) -> torch.Tensor:
         """Returns what `attend` returns, in plain torch operations: slower, for every device and option."""
         return attend_portable(call, self.nodes, lambda node, n: self._mask(node, n, call))
 
-    def _plan(self) -> FlashPlan:
-        if self._flash_plan is None:
-            self._flash_plan = make_flash_plan(self.nodes)
-        return self._flash_plan
+    def _plan(self, sliding_window: int | None, dtype: torch.dtype) -> FlashPlan:
+        key = (sliding_window, dtype)
+        if key not in self._flash_plans:
+            self._flash_plans[key] = make_flash_plan(self.nodes, sliding_window, dtype)
+        return self._flash_plans[key]
 
     def _mask(self, node: Node, num_before: int, call: AttentionCall) -> torch.Tensor:
         window = self._binding_window(call.sliding_window)
