@@ -1,6 +1,7 @@
 """The base of every config section: frozen, closed, documented by the string under each field."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -25,3 +26,13 @@ class Section(BaseModel):
         if observer is not None and not name.startswith("_") and name in type(self).model_fields:
             observer(type(self).__name__, name)
         return super().__getattribute__(name)
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Reads of config keys inside are not told to the observer: looking at a key is not using it."""
+    observer, Section.observer = Section.observer, None
+    try:
+        yield
+    finally:
+        Section.observer = observer

@@ -2,8 +2,9 @@
 
 import pytest
 
+from strop.config.base import Section
 from strop.config.checks import check, refusals
-from strop.config.load import load_config
+from strop.config.load import dump_config, load_config
 from strop.errors import ConfigError
 
 BASE = ["model.path=m", "data.task=math", "data.source={type='jsonl', path='x'}"]
@@ -179,3 +180,17 @@ def test_greedy_results_are_reported_only_where_they_are_asked_for() -> None:
     wanted = [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.keep_best=eval/greedy/accuracy"]
     assert [refusal.key for refusal in refusals(load_config(None, wanted))] == ["checkpoint.keep_best"]
     assert refusals(load_config(None, [*wanted, "evaluation.greedy=true"])) == []
+
+
+def test_looking_for_refusals_and_storing_a_config_use_no_key() -> None:
+    seen: list[tuple[str, str]] = []
+    config = load_config(None, [*BASE, *EVALUATION])
+    Section.observer = lambda section, key: seen.append((section, key))
+    try:
+        check(config)
+        dump_config(config)
+        assert seen == []
+        assert config.run.seed == 0
+        assert seen == [("Config", "run"), ("RunConfig", "seed")]
+    finally:
+        Section.observer = None

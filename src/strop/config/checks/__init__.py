@@ -4,6 +4,7 @@ Each module looks at one part of the config and yields refusals; `check` collect
 file is put right in one go.
 """
 
+from strop.config.base import unobserved
 from strop.config.checks.algorithm import check_algorithm
 from strop.config.checks.data import check_data, check_rewards
 from strop.config.checks.evaluation import check_checkpoint, check_evaluation
@@ -35,7 +36,8 @@ _CHECKS = (
 
 def refusals(config: Config) -> list[Refusal]:
     """Returns every reason why this config cannot run as it stands."""
-    return [refusal for part in _CHECKS for refusal in part(config)]
+    with unobserved():
+        return [refusal for part in _CHECKS for refusal in part(config)]
 
 
 def check(config: Config) -> None:
