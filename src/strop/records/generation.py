@@ -85,6 +85,8 @@ class GroupRequest:
     streams: tuple[StreamKey, ...]
     sampling: SamplingParams
     partial: tuple[Completion | None, ...] = field(default=())
+    budgets: tuple[int, ...] = field(default=())
+    """Where given, the most tokens of each stream, instead of `sampling.max_new_tokens` for all."""
 
     def __post_init__(self) -> None:
         if len(self.prompt_token_ids) == 0:
@@ -93,3 +95,5 @@ class GroupRequest:
             raise ValueError("a group request must name at least one stream, got none")
         if self.partial and len(self.partial) != len(self.streams):
             raise ValueError(f"partial must have one entry a stream ({len(self.streams)}), got {len(self.partial)}")
+        if self.budgets and (len(self.budgets) != len(self.streams) or min(self.budgets) < 1):
+            raise ValueError(f"budgets must be one positive number a stream ({len(self.streams)}), got {self.budgets}")

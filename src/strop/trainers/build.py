@@ -6,13 +6,14 @@ Config --inputs.py--> Inputs (data, task, rewards: no weights yet)
 """
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from strop.algorithms.build import build_algorithm
+from strop.checkpoint.groups import GroupsPart
 from strop.checkpoint.manifest import ModelIdentity
 from strop.checkpoint.store import BestRule, FolderStore
 from strop.cluster.local import LocalCluster
@@ -20,21 +21,27 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.root import Config
 from strop.data import PromptStream
 from strop.devices import build_device
+from strop.devices.allocator import tune_allocator
+from strop.errors import CheckpointError
 from strop.models.attention.self_check import check_packed_attention
 from strop.models.load import load_policy
 from strop.models.lora import attach_adapters
-from strop.protocols import Algorithm, Device, PlanScorer
-from strop.records import WeightChunk
+from strop.protocols import Algorithm, CheckpointPart, Device, PlanScorer
+from strop.records import Group
 from strop.rollout.native.engine import NativeEngine
 from strop.rollout.router import GatedRouter
+from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
 from strop.trainers.run_folder import RunFolder
-from strop.trainers.state import TrainerState
+from strop.trainers.state import PromptStreamPart, TrainerState
 from strop.trainers.step import Roles, StepSettings
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.reference import AdapterFreeReference, FrozenReference
 from strop.transfer import InProcessTransfer
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
+
+ENGINE_PART = "engine"
+"""Where a checkpoint holds the policy."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,29 @@ class Run:
     cluster: LocalCluster
     device: Device
     state: TrainerState
+    untrained: GroupsPart
+    """Collected but untrained groups: none between two synchronous steps."""
+    drift: DriftGauge
+
+    @property
+    def parts(self) -> dict[str, CheckpointPart]:
+        """What a checkpoint holds."""
+        return {
+            ENGINE_PART: self.policy,
+            "prompts": PromptStreamPart(self.stream),
+            "trainer": self.state,
+            "proof": self.proof,
+            "drift": self.drift,
+            "groups": self.untrained,
+        }
 
 
 def build_run(config: Config, inputs: Inputs) -> Run:
     """Loads the model, checks its packed attention, and builds every role of a run."""
     device = build_device(config.run.device)
     device.set_threads(config.run.threads)
-    algorithm = build_algorithm(resolve_algorithm(config.algorithm, config.rollout.max_new_tokens))
+    tune_allocator()
+    algorithm = _algorithm(config)
     hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
     check_packed_attention(hf_model)
     engine = _rollout_engine(config, inputs, hf_model)
@@ -76,8 +99,28 @@ def build_run(config: Config, inputs: Inputs) -> Run:
         policy=policy,
         reference=_reference(config, algorithm, policy, frozen, device),
     )
-    settings = _step_settings(config, inputs, policy)
-    return Run(roles, settings, policy, engine, stream, publisher, proof, LocalCluster(), device, TrainerState())
+    return Run(
+        roles=roles,
+        step=_step_settings(config, inputs, policy),
+        policy=policy,
+        engine=engine,
+        stream=stream,
+        publisher=publisher,
+        proof=proof,
+        cluster=LocalCluster(),
+        device=device,
+        state=TrainerState(),
+        untrained=GroupsPart(list, _refuse_groups),
+        drift=DriftGauge(policy.score_tokens),
+    )
+
+
+def _refuse_groups(groups: list[Group]) -> None:
+    if groups:
+        raise CheckpointError(
+            f"a synchronous run goes on from a checkpoint without untrained groups, got {len(groups)}",
+            "Resume with the schedule that wrote it.",
+        )
 
 
 def _step_settings(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> StepSettings:
@@ -102,8 +145,18 @@ def _rollout_dtype(config: Config) -> torch.dtype:
 
 def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel) -> NativeEngine:
     """Gives the sampler a copy of the model of its own: it holds what was published, never what is being trained."""
-    sampler_model = copy.deepcopy(hf_model).to(_rollout_dtype(config))
-    return NativeEngine(sampler_model, config.rollout, inputs.renderer.decode, max_length=inputs.max_length)
+    sampler_model = copy.deepcopy(hf_model)
+    nn.Module.to(sampler_model, dtype=_rollout_dtype(config))
+    return NativeEngine(sampler_model, config.rollout, inputs.text_of_tokens, max_length=inputs.max_length)
+
+
+def build_policy(config: Config, device: Device) -> Fsdp2Engine:
+    """Loads the policy alone, as a run builds it: what reads a checkpoint without training needs no more."""
+    return _train_engine(config, _algorithm(config), load_policy(config.model).hf_model, device)
+
+
+def _algorithm(config: Config) -> Algorithm:
+    return build_algorithm(resolve_algorithm(config.algorithm, config.rollout.max_new_tokens))
 
 
 def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:
@@ -137,9 +190,5 @@ def build_store(config: Config, folder: RunFolder, policy: Fsdp2Engine) -> Folde
     best = None
     if config.checkpoint.keep_best is not None:
         best = BestRule(config.checkpoint.keep_best, config.checkpoint.best_is)
-    identity = ModelIdentity.of(_shapes(policy))
+    identity = ModelIdentity.of(policy.export_weights())
     return FolderStore(folder.checkpoints, config.checkpoint.keep, best=best, model=identity)
-
-
-def _shapes(policy: Fsdp2Engine) -> Iterator[WeightChunk]:
-    return policy.export_weights()

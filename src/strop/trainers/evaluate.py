@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from strop.metrics import Metrics, mean
+from strop.metrics.table import Score
 from strop.protocols import Sampler
 from strop.records import Group, Prompt, Sample, SamplingParams
 from strop.trainers.statistics import reward_metrics
@@ -29,12 +30,21 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationPlan:
+    """Held-out prompts and the ways in which they are sampled."""
+
+    prompts: Sequence[Prompt]
+    settings: Sequence[EvaluationSettings]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """One evaluation: its groups and its metrics under `eval/<label>/`."""
 
     groups: list[Group]
     metrics: Metrics
     label: str
+    solved_at: float
 
 
 async def evaluate(
@@ -47,7 +57,7 @@ async def evaluate(
         return await judge(await sample_group(sampler, prompt, keys, settings.sampling))
 
     groups = list(await asyncio.gather(*(one(prompt) for prompt in prompts)))
-    return Evaluation(groups, evaluation_metrics(groups, settings), settings.label)
+    return Evaluation(groups, evaluation_metrics(groups, settings), settings.label, settings.solved_at)
 
 
 def evaluation_metrics(groups: Sequence[Group], settings: EvaluationSettings) -> Metrics:
@@ -99,3 +109,33 @@ def with_greedy(settings: EvaluationSettings) -> EvaluationSettings:
     """Returns the settings of the greedy evaluation beside a sampled one: one sample, temperature 0."""
     sampling = replace(settings.sampling, temperature=0.0, top_p=1.0, top_k=0)
     return replace(settings, samples=1, sampling=sampling, pass_at=(), label="greedy")
+
+
+def evaluation_scores(evaluation: Evaluation) -> dict[str, Score]:
+    """Returns the accuracy, and the mean of each reward part that only reports (weight 0), with standard errors."""
+    groups, label = evaluation.groups, evaluation.label
+    solved = [[_is_solved(sample, evaluation.solved_at) for sample in group.samples] for group in groups]
+    scores = {label: _score([sum(flags) / len(flags) for flags in solved if flags])}
+    names = {
+        name
+        for group in groups
+        for sample in group.samples
+        for name, part in sample.reward_parts.items()
+        if part.weight == 0
+    }
+    for name in sorted(names):
+        means = [_part_mean(group, name) for group in groups]
+        scores[f"{label}, {name}"] = _score([value for value in means if value is not None])
+    return scores
+
+
+def _part_mean(group: Group, name: str) -> float | None:
+    parts = [sample.reward_parts[name].value for sample in group.samples if name in sample.reward_parts]
+    valid = [value for value in parts if value is not None]
+    return sum(valid) / len(valid) if valid else None
+
+
+def _score(per_prompt: Sequence[float]) -> Score:
+    count = len(per_prompt)
+    error = standard_error(per_prompt) if count > 1 else 0.0
+    return Score(sum(per_prompt) / count if count else 0.0, error, count)

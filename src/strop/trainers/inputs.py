@@ -6,6 +6,7 @@ Everything that can be wrong with data, columns, rewards or lengths is found her
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from strop.config.data import DataConfig, Source
@@ -13,8 +14,17 @@ from strop.config.root import Config
 from strop.data import ChatRenderer, DataReport, PromptTable, build_prompts, build_renderer, load_rows, prompt_budget
 from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
 from strop.models.stops import StopSet, find_stops
-from strop.records import Group, SamplingParams
-from strop.tasks import QuestionTask, WeightedReward, build_rewards, build_task, check_rewards, reward_group
+from strop.records import Group, Sample, SamplingParams
+from strop.tasks import (
+    QuestionTask,
+    WeightedReward,
+    build_rewards,
+    build_task,
+    check_rewards,
+    completion_text,
+    reward_group,
+)
+from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_greedy
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,14 @@ class Inputs:
     async def judge(self, group: Group) -> Group:
         """Returns the group with rewards on its samples."""
         return await reward_group(group, self.rewards, self.renderer, self.stops.token_ids)
+
+    def text_of_tokens(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens left out."""
+        return self.renderer.decode(np.asarray(token_ids, dtype=np.int64))
+
+    def text_of(self, sample: Sample) -> str:
+        """What a sample says, without the stop token."""
+        return completion_text(sample, self.renderer, self.stops.token_ids) if sample.rows else ""
 
 
 def prepare_inputs(config: Config) -> Inputs:
@@ -90,6 +108,24 @@ def training_sampling(config: Config, stops: StopSet) -> SamplingParams:
         stop_token_ids=stops.token_ids,
         stop_strings=tuple(rollout.stop_strings),
     )
+
+
+def evaluation_plan(config: Config, inputs: Inputs) -> EvaluationPlan | None:
+    """The held-out prompts, sampled as `evaluation` says, and greedily too where it asks for that."""
+    section = config.evaluation
+    if section is None or inputs.evaluation is None:
+        return None
+    sampling = SamplingParams(
+        max_new_tokens=section.max_new_tokens or config.rollout.max_new_tokens,
+        temperature=section.temperature,
+        top_p=section.top_p,
+        top_k=section.top_k,
+        stop_token_ids=inputs.stops.token_ids,
+        stop_strings=tuple(config.rollout.stop_strings),
+    )
+    sampled = EvaluationSettings(section.samples, sampling, config.run.seed, section.solved_at, tuple(section.pass_at))
+    both = [sampled, with_greedy(sampled)] if section.greedy else [sampled]
+    return EvaluationPlan(inputs.evaluation.prompts(), both)
 
 
 def reward_names(rewards: Sequence[WeightedReward]) -> str:

@@ -80,6 +80,8 @@ class Updated:
     """The groups with their advantages."""
     metrics: Metrics
     reports: list[UpdateReport]
+    notes: list[str]
+    """What a person should be told: skipped updates and their samples."""
 
 
 # ------------------------------------------------------------------------------------------- collect
@@ -140,15 +142,25 @@ async def sample_group(sampler: Sampler, prompt: Prompt, keys: Sequence[StreamKe
 def update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> Updated:
     """Runs every mini-batch of every epoch over the groups, one optimizer update each."""
     groups = roles.algorithm.advantages(groups)
-    plans = [plan_mini_batch(roles, settings, part) for part in split_evenly(groups, settings.updates_per_batch)]
-    plans = attach_old_logprobs(roles, settings, plans)
+    parts = split_evenly(groups, settings.updates_per_batch)
+    plans = attach_old_logprobs(roles, settings, [plan_mini_batch(roles, settings, part) for part in parts])
     metrics: list[Metrics] = []
     reports: list[UpdateReport] = []
+    notes: list[str] = []
     for _ in range(settings.epochs_per_batch):
-        for plan in plans:
+        for part, plan in zip(parts, plans, strict=True):
             metrics.append(roles.policy.forward_backward(plan, roles.algorithm.loss))
             reports.append(roles.policy.optimizer_step())
-    return Updated(list(groups), merge(metrics) | update_metrics(reports, plans), reports)
+            notes += skip_note(reports[-1], part)
+    return Updated(list(groups), merge(metrics) | update_metrics(reports), reports, notes)
+
+
+def skip_note(report: UpdateReport, groups: Sequence[Group]) -> list[str]:
+    """Says why an update was skipped, naming the samples that are suspect; nothing where it was applied."""
+    if report.applied or not report.suspects:
+        return []
+    names = ", ".join(f"{groups[group].prompt.prompt_id} sample {sample}" for group, sample in report.suspects)
+    return [f"an update was skipped, the weights are unchanged: {report.reason}; suspect: {names}"]
 
 
 def plan_mini_batch(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> MicroBatchPlan:
@@ -186,14 +198,12 @@ def split_evenly(groups: Sequence[Group], num_parts: int) -> list[list[Group]]:
     return [list(groups[start:stop]) for start, stop in pairwise(bounds)]
 
 
-def update_metrics(reports: Sequence[UpdateReport], plans: Sequence[MicroBatchPlan]) -> Metrics:
+def update_metrics(reports: Sequence[UpdateReport]) -> Metrics:
     """Returns what the optimizer did, over all updates of the step."""
     applied = [report for report in reports if report.applied]
     metrics: Metrics = {
         "update/applied": total(len(applied)),
         "update/skipped": total(len(reports) - len(applied)),
-        "tokens/trained": total(sum(plan.num_targets for plan in plans), "tokens"),
-        "tokens/computed": total(sum(plan.num_tokens for plan in plans), "tokens"),
     }
     if applied:
         metrics["update/gradient_norm"] = mean(sum(report.gradient_norm for report in applied), len(applied))

@@ -60,8 +60,9 @@ class GrowingGroup:
         group = cls(request)
         partials = request.partial or (None,) * len(request.streams)
         room = max_length - len(request.prompt_token_ids)
-        for stream, partial in zip(request.streams, partials, strict=True):
-            group.samples.append(_growing(group, stream, partial, min(request.sampling.max_new_tokens, room)))
+        budgets = request.budgets or (request.sampling.max_new_tokens,) * len(request.streams)
+        for stream, partial, budget in zip(request.streams, partials, budgets, strict=True):
+            group.samples.append(_growing(group, stream, partial, min(budget, room)))
         return group
 
     @property

@@ -1,0 +1,174 @@
+"""Starts, resumes and dry-runs a training run."""
+
+import asyncio
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from strop.checkpoint.store import FolderStore
+from strop.cluster.interrupts import stop_on_interrupt
+from strop.config.bundles import resolve_algorithm
+from strop.config.dump import dump_config
+from strop.config.load import load_config
+from strop.config.root import Config
+from strop.errors import DataError
+from strop.metrics.console import Console
+from strop.metrics.environment import write_facts
+from strop.metrics.samples import SampleStore
+from strop.metrics.sinks.build import build_sinks
+from strop.tasks import GoldReport, score_gold
+from strop.trainers.build import Run, build_run, build_store
+from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs, reward_names
+from strop.trainers.report import Reporter
+from strop.trainers.run_folder import RunFolder, open_run_folder
+from strop.trainers.sync import ScheduleSettings, SyncTrainer
+
+NUM_GOLD_CHECKS = 16
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended."""
+
+    folder: Path
+    steps: int
+    """Steps that are complete."""
+    was_interrupted: bool
+    """Whether Ctrl-C ended it; `--resume` goes on."""
+
+
+@dataclass(frozen=True)
+class DryRunReport:
+    """What would run; printing it shows it."""
+
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def dry_run(config: Config) -> DryRunReport:
+    """Resolves and validates everything, renders the data, scores gold answers; loads no weights."""
+    inputs = prepare_inputs(config)
+    gold = check_gold(inputs)
+    folder = config.run.output_dir / config.run.name
+    return DryRunReport((*describe(config, inputs, gold), f"run folder: {folder}", "dry run: nothing was trained"))
+
+
+def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> RunResult:
+    """Runs training from the first step, or from the newest whole checkpoint, and returns how it ended."""
+    inputs = prepare_inputs(config)
+    gold = check_gold(inputs)
+    folder = open_run_folder(config.run.output_dir / config.run.name, resume=resume, overwrite=overwrite)
+    changes = _write_run_facts(config, folder, resume=resume)
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_on_interrupt())
+        console = stack.enter_context(closing(Console(config.metrics)))
+        with console.phase("load", config.model.path):
+            run = build_run(config, inputs)
+            store = build_store(config, folder, run.policy)
+            first_step = _restore(run, store) if resume else 0
+        stack.callback(run.cluster.close)
+        reporter = _build_reporter(config, inputs, console, folder, first_step if resume else None)
+        stack.callback(reporter.close)
+        lines = [*describe(config, inputs, gold), *changes, f"run folder: {folder.path}"]
+        console.run_started(lines, total_steps=config.run.steps, first_step=first_step)
+        kept_store = store if config.checkpoint.every else None
+        trainer = SyncTrainer(run, _schedule(config), evaluation_plan(config, inputs), kept_store, reporter, stop)
+        steps = trainer.train()
+        console.info(_ending(config, folder, steps, was_interrupted=stop.is_set))
+    return RunResult(folder.path, steps, stop.is_set)
+
+
+def check_gold(inputs: Inputs) -> GoldReport:
+    """Scores gold and empty answers of some rows with every reward; raises DataError where the rewards are wrong."""
+    rows = range(min(NUM_GOLD_CHECKS, len(inputs.training)))
+    prompts = [inputs.training.prompt(index) for index in rows]
+    report = asyncio.run(score_gold(inputs.task, inputs.rewards, prompts))
+    if report.failures:
+        raise DataError(
+            f"rewards must give gold answers 1 and empty answers 0 before they train, got {len(report.failures)} "
+            f"failures, the first: {report.failures[0]}",
+            "Check data.answer_column and data.task.",
+        )
+    return report
+
+
+def describe(config: Config, inputs: Inputs, gold: GoldReport) -> list[str]:
+    """What runs, in lines for a person to read before it does."""
+    rollout, training = config.rollout, config.training
+    algorithm = resolve_algorithm(config.algorithm, rollout.max_new_tokens)
+    lines = [
+        f"{algorithm.name} on {config.model.path}, task {inputs.task.name}",
+        *inputs.training_report.lines(),
+        f"rewards: {reward_names(inputs.rewards)}; {_gold_line(gold)}",
+        f"each step: {rollout.prompts_per_step} prompts x {rollout.group_size} samples x at most "
+        f"{rollout.max_new_tokens} tokens at temperature {rollout.temperature:g}; stops at {inputs.stops}",
+        f"updates: {training.updates_per_batch * training.epochs_per_batch} a step, AdamW at "
+        f"{training.learning_rate:g}, truncated samples: {algorithm.truncated}",
+    ]
+    if inputs.evaluation_report is not None:
+        lines.append(f"evaluation: {'; '.join(inputs.evaluation_report.lines()[:2])}")
+    return lines + [f"note: {warning}" for warning in gold.warnings[:3]]
+
+
+def _gold_line(gold: GoldReport) -> str:
+    if not gold.checks:
+        return "not self-testable: the data have no gold answers"
+    return f"gold answers tested on {len({check.prompt_id for check in gold.checks})} rows"
+
+
+def _write_run_facts(config: Config, folder: RunFolder, *, resume: bool) -> list[str]:
+    """Stores config and environment; returns lines naming what changed since the run was started."""
+    text = dump_config(config)
+    changes: list[str] = []
+    if resume:
+        before = load_config(folder.config)
+        changed = [name for name in type(config).model_fields if getattr(before, name) != getattr(config, name)]
+        changes = [f"resumed with other settings than it began with, in: {', '.join(changed)}"] if changed else []
+    folder.config.write_text(text, encoding="utf-8")
+    write_facts(folder.environment)
+    return changes
+
+
+def _restore(run: Run, store: FolderStore) -> int:
+    """Takes everything from the newest whole checkpoint; returns its step, 0 where there is none."""
+    store.restore(run.parts)
+    return run.state.step
+
+
+def _build_reporter(
+    config: Config, inputs: Inputs, console: Console, folder: RunFolder, resume_step: int | None
+) -> Reporter:
+    """Opens sinks and samples; what a resumed run wrote after its checkpoint is cut."""
+    sinks = build_sinks(config.metrics, folder.path, config.run.name, resume_step)
+    samples = SampleStore(folder.path / "samples") if config.metrics.save_samples else None
+    if samples is not None and resume_step is not None:
+        samples.cut_after(resume_step)
+    return Reporter(console, sinks, samples, folder, inputs.text_of)
+
+
+def _schedule(config: Config) -> ScheduleSettings:
+    evaluation = config.evaluation
+    return ScheduleSettings(
+        total_steps=config.run.steps,
+        checkpoint_every=config.checkpoint.every,
+        evaluate_every=evaluation.every if evaluation else 0,
+        evaluate_before=evaluation.before if evaluation else False,
+        evaluate_after=evaluation.after if evaluation else False,
+        solved_at=evaluation.solved_at if evaluation else 1.0,
+        canary=config.weight_sync.canary,
+        stops_without_signal=resolve_algorithm(config.algorithm, 1).drop_zero_signal,
+    )
+
+
+def _ending(config: Config, folder: RunFolder, steps: int, *, was_interrupted: bool) -> str:
+    how = "stopped" if was_interrupted else "done"
+    text = f"{how} after {steps} steps. The run is in {folder.path}: metrics.jsonl, samples, checkpoints"
+    if config.metrics.save_samples:
+        text += f"\n  look at what was sampled:  strop samples {folder.path}"
+    if config.checkpoint.every:
+        text += f"\n  write a model folder:      strop export {folder.path} my-model"
+    if was_interrupted or steps < config.run.steps:
+        text += "\n  go on:                     the same command with --resume"
+    return text

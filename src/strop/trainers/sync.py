@@ -1,0 +1,215 @@
+"""The synchronous schedule: sample, then update, then publish, and prove each publication.
+
+    publish v0, prove, canary
+    [evaluate]
+    step:  collect --groups--> update --weights--> publish and prove --> [evaluate] --> report --> [checkpoint]
+    [evaluate], compare before and after
+
+Ctrl-C is read between phases: a step whose groups are not trained yet gives its prompts back, so that resuming
+is as if it had never stopped.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from strop.checkpoint.store import FolderStore
+from strop.cluster.interrupts import StopFlag
+from strop.errors import StropError
+from strop.metrics import Metrics, maximum, merge, values
+from strop.metrics.activity import Detail
+from strop.records import Group
+from strop.trainers.build import Run
+from strop.trainers.evaluate import Evaluation, EvaluationPlan, evaluate
+from strop.trainers.report import Reporter
+from strop.trainers.statistics import group_metrics
+from strop.trainers.step import Collected, Updated, collect, update
+
+
+class NoSignalError(StropError):
+    """Dynamic sampling found no group worth training on within its bound."""
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """When things happen."""
+
+    total_steps: int
+    checkpoint_every: int
+    """0 saves none."""
+    evaluate_every: int
+    """0 evaluates before and after only."""
+    evaluate_before: bool
+    evaluate_after: bool
+    solved_at: float
+    canary: bool
+    stops_without_signal: bool
+    """Ends the run where a step finds no group worth training on."""
+
+
+class SyncTrainer:
+    """Drives a run; owns the order of events and nothing else."""
+
+    def __init__(
+        self,
+        run: Run,
+        settings: ScheduleSettings,
+        evaluation: EvaluationPlan | None,
+        store: FolderStore | None,
+        reporter: Reporter,
+        stop: StopFlag,
+    ) -> None:
+        self.run = run
+        self.settings = settings
+        self.evaluation = evaluation
+        self.reporter = reporter
+        self._store = store
+        self._stop = stop
+        self._saved_step = run.state.step if run.state.step else None
+        self._evaluated_step: int | None = None
+
+    def train(self) -> int:
+        """Runs to the last step, the end of the data, or Ctrl-C; returns how many steps are complete."""
+        state = self.run.state
+        self._start()
+        while state.step < self.settings.total_steps and not self._stop.is_set:
+            if not self._step():
+                break
+        self._finish()
+        return state.step
+
+    # ----------------------------------------------------------------------------------------- the story
+
+    def _start(self) -> None:
+        run, state = self.run, self.run.state
+        run.policy.set_version(state.version)
+        with self._phase("publish", "the first weights to reach the sampler"):
+            metrics = run.cluster.run(run.publisher.start(state.version, canary=self.settings.canary))
+        if state.step == 0:
+            if self.settings.evaluate_before:
+                metrics = merge([metrics, self._evaluate()])
+            self.reporter.step(0, self.settings.total_steps, metrics | self._timing(), [])
+
+    def _step(self) -> bool:
+        """One step; False where the run must end before it was trained."""
+        run = self.run
+        with self._phase("rollout", self._rollout_detail):
+            collected = run.cluster.run(collect(run.roles, run.step))
+        if not self._is_trainable(collected):
+            return False
+        with self._phase("update", f"gradients of {len(collected.kept)} groups"):
+            updated = update(run.roles, run.step, collected.kept)
+        run.state.step += 1
+        published = self._publish(updated)
+        evaluated = self._evaluate() if self._is_evaluation_due() else {}
+        self._report(collected, updated, merge([published, evaluated]))
+        if self.settings.checkpoint_every and run.state.step % self.settings.checkpoint_every == 0:
+            self._save(values(evaluated))
+        return True
+
+    def _finish(self) -> None:
+        """Evaluates and saves what the last step left open; evaluation is left out after Ctrl-C."""
+        scores: Mapping[str, float | None] = {}
+        step = self.run.state.step
+        is_due = self.settings.evaluate_after and self._evaluated_step != step and not self._stop.is_set
+        if is_due and step > 0:
+            scores = values(self._evaluate())
+        if self.settings.checkpoint_every and (self._saved_step != step or scores):
+            self._save(scores)
+        if self._evaluated_step == step:
+            self.reporter.comparison(step)
+
+    # ----------------------------------------------------------------------------------------- its parts
+
+    def _is_trainable(self, collected: Collected) -> bool:
+        """Whether there is something to train on; gives the prompts back where the run was asked to stop."""
+        if self._stop.is_set:
+            self.run.stream.give_back([group.prompt for group in collected.generated])
+            return False
+        if not collected.generated:
+            self.reporter.console.info("the data are used up: every prompt was served `data.epochs` times")
+            return False
+        if not collected.kept and self.settings.stops_without_signal:
+            self._save({})
+            raise NoSignalError(
+                f"a step must find at least one group whose rewards differ, got none in {collected.num_rounds} rounds "
+                f"({len(collected.generated)} groups)",
+                "Choose prompts of another difficulty, a larger rollout.group_size, or set "
+                "algorithm.drop_zero_signal=false.",
+            )
+        return True
+
+    def _publish(self, updated: Updated) -> Metrics:
+        """Publishes and proves where the weights changed."""
+        run, state = self.run, self.run.state
+        if not any(report.applied for report in updated.reports):
+            return {}
+        state.version += 1
+        run.policy.set_version(state.version)
+        with self._phase("publish", "the proof of weight sync"):
+            return run.cluster.run(run.publisher.publish(state.version))
+
+    def _is_evaluation_due(self) -> bool:
+        every, step = self.settings.evaluate_every, self.run.state.step
+        is_last = step == self.settings.total_steps and self.settings.evaluate_after
+        return is_last or bool(every and step % every == 0)
+
+    def _evaluate(self) -> Metrics:
+        if self.evaluation is None:
+            return {}
+        run, step = self.run, self.run.state.step
+        results: list[Evaluation] = []
+        with self._phase("eval", f"{len(self.evaluation.prompts)} held-out prompts"):
+            for settings in self.evaluation.settings:
+                coroutine = evaluate(run.roles.sampler, run.roles.judge, self.evaluation.prompts, settings)
+                results.append(run.cluster.run(coroutine))
+            drift = self._measure_drift(results[0].groups)
+        self._evaluated_step = step
+        self.reporter.evaluation(step, results)
+        return merge([drift, *(result.metrics for result in results)])
+
+    def _measure_drift(self, groups: Sequence[Group]) -> Metrics:
+        if not self.run.drift.is_set:
+            if self.run.state.step == 0:
+                self.run.drift.begin(groups)
+            return {}
+        return self.run.drift.measure()
+
+    def _report(self, collected: Collected, updated: Updated, further: Metrics) -> None:
+        run, state = self.run, self.run.state
+        metrics = group_metrics(
+            collected.generated,
+            num_kept=len(collected.kept),
+            num_rounds=collected.num_rounds,
+            solved_at=self.settings.solved_at,
+        )
+        timing = self._timing()
+        if "timing/rollout_seconds" in timing:
+            rollout_seconds = timing["timing/rollout_seconds"].value - collected.reward_seconds
+            timing["timing/rollout_seconds"] = maximum(rollout_seconds, "s")
+            timing["timing/reward_seconds"] = maximum(collected.reward_seconds, "s")
+        state.tokens_sampled += int(metrics["tokens/sampled"].value)
+        state.samples_rewarded += sum(len(group.samples) for group in collected.generated)
+        memory = {"memory/peak_bytes": maximum(run.device.peak_memory_bytes(), "bytes")}
+        self.reporter.samples(state.step, collected.generated, updated.groups)
+        everything = metrics | updated.metrics | further | timing | memory
+        self.reporter.step(state.step, self.settings.total_steps, everything, collected.generated)
+        for note in updated.notes:
+            self.reporter.console.warn(note)
+
+    def _save(self, scores: Mapping[str, float | None]) -> None:
+        if self._store is None:
+            return
+        known = {name: value for name, value in scores.items() if value is not None and name.startswith("eval/")}
+        with self._phase("checkpoint", "weights, optimizer and counters to reach the disk"):
+            self._store.save(self.run.state.step, self.run.parts, known)
+        self._saved_step = self.run.state.step
+
+    def _timing(self) -> Metrics:
+        return self.reporter.console.clock.take()
+
+    def _rollout_detail(self) -> str:
+        return f"{self.run.engine.counters.decoded_tokens} tokens decoded so far"
+
+    def _phase(self, name: str, detail: Detail = "") -> AbstractContextManager[None]:
+        return self.reporter.console.phase(name, detail)
