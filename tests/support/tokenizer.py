@@ -20,6 +20,7 @@ SENTENCES = (
     "The user asks a question and the assistant answers the question of the user.",
     "Sum the numbers 12 and 30: the result is 42, and 7 more is 49.",
     "There is no answer other than the one that is there.",
+    "\n\n1. one\n\n2. two\n\n3. three\n\n4. four\n\n5. five  6  7  8  9  10  11  12",
 )
 
 

@@ -34,6 +34,7 @@ FORMAT_VERSION = 1
 
 _DIGIT_SPLITTING = ("smollm", "starcoder", "refact", "command-r")
 """GGUF pre-tokenizers that split every digit off first; transformers reads them as plain GPT-2."""
+_PLAIN_SPLITTING = ("default", "gpt-2", "gpt2")
 
 _log = logging.getLogger(__name__)
 
@@ -165,14 +166,18 @@ def _read(gguf_path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def _set_pre_tokenizer(tokenizer: PreTrainedTokenizerBase, gguf_path: Path) -> None:
-    """Splits text before the merges as the file names it, where transformers does not."""
+    """Splits text before the merges as the file names it, where transformers falls back to GPT-2's way."""
     from gguf import GGUFReader
 
     field = GGUFReader(gguf_path).fields.get("tokenizer.ggml.pre")
-    if field is not None and field.contents() in _DIGIT_SPLITTING:
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    name = "default" if field is None else field.contents()
+    backend = tokenizer.backend_tokenizer
+    if name in _DIGIT_SPLITTING:
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
+    elif name not in _PLAIN_SPLITTING and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+        _log.warning("%s names the pre-tokenizer %r, which is unknown: text is split as for GPT-2", gguf_path, name)
 
 
 def _require_packages() -> None:

@@ -9,6 +9,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from strop.errors import ModelError
+from strop.models.checkpoint_names import forget_source_names
 from strop.models.export import export_folder
 from strop.models.weights import weight_chunks
 from support.tiny import FAMILIES, HYBRID_FAMILIES, tiny_folder, tiny_model
@@ -87,3 +88,14 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="the stream broke"):
         export_folder(tmp_path / "out", failing(), model, tiny_tokenizer(), max_shard_bytes=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_read_in_a_foreign_layout_exports_as_its_family_publishes(tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    tiny_model("qwen3_moe", attn="eager").save_pretrained(packed, save_original_format=False)
+    model = AutoModelForCausalLM.from_pretrained(packed)
+    forget_source_names(model)
+    with safe_open(_export(model, tmp_path / "out") / "model.safetensors", "pt") as file:
+        names = set(file.keys())
+    assert "model.layers.0.mlp.experts.3.gate_proj.weight" in names
+    assert not any("gate_up_proj" in name for name in names)

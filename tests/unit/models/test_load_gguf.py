@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -44,6 +45,15 @@ def test_the_tokenizer_splits_text_as_the_source_does(tmp_path: Path, text: str)
     tokenizer = AutoTokenizer.from_pretrained(dequantised_folder(tiny_gguf(tmp_path)))
     assert tokenizer.encode(text) == tiny_tokenizer().encode(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize(("name", "warned"), [("strange", True), ("gpt-2", False), ("qwen2", False), ("smollm", False)])
+def test_an_unknown_way_of_splitting_text_is_said(
+    tmp_path: Path, name: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        dequantised_folder(tiny_gguf(tmp_path, pre_tokenizer=name))
+    assert ("is unknown: text is split as for GPT-2" in caplog.text) == warned
 
 
 def test_template_and_stop_tokens_come_from_the_file(tmp_path: Path) -> None:
@@ -92,7 +102,9 @@ def _garble_the_digest(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [_truncate, _flip_a_bit, _remove_the_tokenizer, _remove_the_digest, _garble_the_digest]
 )
-def test_a_broken_cache_is_built_again_with_a_message(tmp_path: Path, damage, caplog) -> None:  # noqa: ANN001
+def test_a_broken_cache_is_built_again_with_a_message(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
     file = tiny_gguf(tmp_path)
     folder = dequantised_folder(file)
     weights = (folder / "model.safetensors").read_bytes()
