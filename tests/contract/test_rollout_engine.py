@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.rollout import make_request, serve, turns
-from support.tiny import random_ids, tiny_model
 
 from strop.config.rollout import RolloutConfig
 from strop.models.weights import weight_chunks
 from strop.protocols import RolloutEngine
 from strop.records import Completion, FinishState
 from strop.rollout.native import NativeEngine
+from support.rollout import make_request, serve, turns
+from support.tiny import random_ids, tiny_model
 
 PROMPT = random_ids(np.random.default_rng(0), 10)
 
@@ -59,6 +59,8 @@ def test_scores_are_the_sampled_logprobs_and_leave_out_the_first_token(engine: R
     for completion, score in zip(completions, scores, strict=False):
         assert score.dtype == np.float32
         np.testing.assert_allclose(score[len(PROMPT) - 1 :], completion.logprobs, atol=1e-4)
+    assert asyncio.run(engine.score([])) == []
+    assert [len(score) for score in asyncio.run(engine.score([PROMPT[:1]]))] == [0]
 
 
 def test_an_interrupt_ends_running_and_waiting_samples_at_once(engine: RolloutEngine) -> None:

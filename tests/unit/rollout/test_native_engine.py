@@ -5,14 +5,14 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-from support.rollout import make_request, serve, turns
-from support.tiny import FAMILIES, random_ids, tiny_model
 
 from strop.config.rollout import RolloutConfig
 from strop.errors import ModelError
 from strop.records import Completion, FinishState
 from strop.rollout import RequestRefusedError
 from strop.rollout.native import NativeEngine
+from support.rollout import make_request, serve, turns
+from support.tiny import FAMILIES, random_ids, tiny_model
 
 NEW_TOKENS = 20
 
@@ -215,6 +215,34 @@ def test_a_failure_of_the_engine_reaches_those_who_wait() -> None:
     with pytest.raises(OSError, match="the tokenizer is gone"):
         serve(engine, make_request([8, 9], stop_strings=("x",)))
     assert len(serve(engine, make_request([8, 9], 2))[0]) == 2
+
+
+def test_an_interrupt_frees_a_prompt_whose_samples_only_wait() -> None:
+    async def interrupt() -> None:
+        engine = make_engine(max_running=2)
+        stop_soon = make_request(range(8, 28), 3, max_new_tokens=2)
+        job = asyncio.create_task(engine.generate(stop_soon))
+        while engine.counters.decoded_tokens < 2:
+            await asyncio.sleep(0)
+        await engine.interrupt()
+        assert [one.finish.value for one in await job] == ["length", "length", "aborted"]
+        prefilled = engine.counters.prefill_tokens
+        await engine.generate(make_request(range(8, 12), 1, max_new_tokens=2))
+        assert engine.counters.prefill_tokens - prefilled == 4
+        await engine.sleep()
+        assert engine.cache_tokens == 0
+
+    asyncio.run(interrupt())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_bfloat16_logprobs_are_close_to_a_full_forward_of_float32(family: str) -> None:
+    engine = NativeEngine(tiny_model(family, dtype=torch.bfloat16), RolloutConfig())
+    prompt = random_ids(np.random.default_rng(0), 11)
+    (completions,) = serve(engine, make_request(prompt, 2, max_new_tokens=NEW_TOKENS))
+    for completion in completions:
+        whole = np.concatenate([prompt, completion.token_ids])
+        assert np.abs(completion.logprobs - plain_logprobs(family, whole)[len(prompt) - 1 :]).mean() < 0.1
 
 
 def test_a_cancelled_call_leaves_the_engine() -> None:

@@ -1,12 +1,12 @@
 """Admission: in order, within both bounds, and compact afterwards."""
 
 import pytest
-from support.rollout import make_request
 
 from strop.records import FinishState
 from strop.rollout import RequestRefusedError
 from strop.rollout.native.roster import Roster
 from strop.rollout.native.samples import GrowingGroup
+from support.rollout import make_request
 
 
 def group(prompt_length: int, group_size: int, budget: int) -> GrowingGroup:

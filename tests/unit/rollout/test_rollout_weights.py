@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 import torch
-from support.rollout import make_request, serve, turns
-from support.tiny import random_ids, tiny_model
 
 from strop.config.rollout import RolloutConfig
 from strop.models.weights import weight_chunks
 from strop.records import Completion, WeightChunk
 from strop.rollout.native import NativeEngine
 from strop.rollout.native.linears import PackedLinear
+from support.rollout import make_request, serve, turns
+from support.tiny import random_ids, tiny_model
 
 PROBE = random_ids(np.random.default_rng(0), 24)
 

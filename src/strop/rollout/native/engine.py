@@ -219,10 +219,12 @@ class NativeEngine:
             await asyncio.sleep(0)
 
     def _hand_on_failure(self, pump: asyncio.Task[None]) -> None:
-        """Raises what ended the pump in the calls that wait for it."""
+        """Raises what ended the pump in the calls that wait for it, and starts over empty."""
         failure = None if pump.cancelled() else pump.exception()
         if failure is None:
             return
+        self._stepper.reset()
         for group in self._open:
             if group.done is not None and not group.done.done():
                 group.done.set_exception(failure)
+        self._open = []

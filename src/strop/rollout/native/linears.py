@@ -51,13 +51,13 @@ class PackedLinear(nn.Module):
 
 def pack_linears(model: nn.Module) -> dict[str, PackedLinear]:
     """Replaces every packable `nn.Linear` of the model in place; returns the packed layers by module name."""
-    found = [(name, module) for name, module in model.named_modules() if type(module) is nn.Linear]
+    names = [name for name, module in model.named_modules() if type(module) is nn.Linear and can_pack(module)]
     packed = {}
-    for name, linear in found:
-        if not can_pack(linear):
-            continue
+    for name in names:
         parent_name, _, child_name = name.rpartition(".")
-        layer = PackedLinear(linear.weight, linear.bias)
-        setattr(model.get_submodule(parent_name), child_name, layer)
-        packed[name] = layer
+        parent = model.get_submodule(parent_name)
+        linear = parent.get_submodule(child_name)
+        assert isinstance(linear, nn.Linear)
+        packed[name] = PackedLinear(linear.weight, linear.bias)
+        setattr(parent, child_name, packed[name])
     return packed

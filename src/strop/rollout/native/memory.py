@@ -108,7 +108,8 @@ class KvMemory:
         """Makes room for what is needed now; the caller has made sure that the sum is within the bound."""
         roomy_prefixes, roomy_own = _roomy(self.prefixes.shape, prefixes), _roomy(self.own.shape, own)
         if roomy_prefixes.num_tokens + roomy_own.num_tokens > self.max_tokens:
-            roomy_prefixes, roomy_own = prefixes, own
+            left = (self.max_tokens - prefixes.num_tokens) // own.rows
+            roomy_prefixes, roomy_own = prefixes, RectangleShape(own.rows, max(own.length, min(roomy_own.length, left)))
         self.prefixes.reshape(roomy_prefixes)
         self.own.reshape(roomy_own)
 

@@ -42,6 +42,12 @@ class Roster:
         """Whether nothing runs and nothing waits."""
         return not self.waiting and not self.running
 
+    @property
+    def has_finished(self) -> bool:
+        """Whether a row of the cache can be given up."""
+        is_sample_finished = any(sample.finish is not None for sample in self.running)
+        return is_sample_finished or any(group.is_finished for group in self.groups)
+
     def require_fit(self, group: GrowingGroup) -> None:
         """Raises RequestRefusedError where not even one sample of the group would ever be admitted."""
         budget = max(sample.max_new_tokens for sample in group.samples)
@@ -103,6 +109,11 @@ class Roster:
             group.first_logits_V = None
         self.running = []
         self.groups = []
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.waiting.clear()
+        self.running, self.groups = [], []
 
     def remove(self, groups: Iterable[GrowingGroup]) -> None:
         """Forgets waiting samples of these groups; their running samples must be finished and retired."""

@@ -21,6 +21,9 @@ def score_sequences(network: Network, sequences: Sequence[NDArray[np.int64]]) ->
     """Returns for each sequence of n tokens n - 1 float32 log-probs at temperature 1."""
     scores: list[NDArray[np.float32]] = []
     for chunk in _chunks(sequences):
+        if max(map(len, chunk)) == 1:
+            scores.extend(np.zeros(0, dtype=np.float32) for _ in chunk)
+            continue
         scores.extend(_score_packed(network, chunk))
     return scores
 
@@ -38,7 +41,7 @@ def _chunks(sequences: Sequence[NDArray[np.int64]]) -> Iterator[list[NDArray[np.
 
 def _score_packed(network: Network, sequences: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
     lengths = [len(sequence) for sequence in sequences]
-    token_ids_T = torch.from_numpy(np.concatenate(sequences)).to(network.device)
+    token_ids_T = torch.from_numpy(np.concatenate(sequences).astype(np.int64)).to(network.device)
     layout = TreeLayout.from_lengths(lengths)
     hidden_TH = network.hidden(token_ids_T, layout.ordinals().to(network.device), layout)
     is_last = np.zeros(len(token_ids_T), dtype=np.bool_)

@@ -66,6 +66,12 @@ class Stepper:
         self.roster.requeue()
         self._members = None
 
+    def reset(self) -> None:
+        """Forgets everything: a step that raised may have left rows half-made."""
+        self.roster.clear()
+        self.memory.release()
+        self._members = None
+
     def forget_finished(self) -> None:
         """Closes the gaps after samples were finished from outside."""
         self._retire()
@@ -134,10 +140,10 @@ class Stepper:
         return ends_with_stop(sample.token_ids, sampling.stop_strings, self.decode_text)
 
     def _retire(self) -> None:
-        has_failed = any(sample.finish is FinishState.FAILED for sample in self.roster.running)
-        if all(sample.finish is None for sample in self.roster.running):
+        if not self.roster.has_finished:
             self._release_first_logits()
             return
+        has_failed = any(sample.finish is FinishState.FAILED for sample in self.roster.running)
         self._members = None
         prompt_moves, own_moves = self.roster.retire()
         for rectangle, moves in ((self.memory.prefixes, prompt_moves), (self.memory.own, own_moves)):

@@ -34,7 +34,10 @@ class HeldWeight:
             layer.write(tensor)
 
     def checksum(self) -> float:
-        """Returns the float64 sum of absolute values of what is used in products: of the packed copy where there is."""
+        """Returns the float64 sum of absolute values of what products use: the packed copy where there is one.
+
+        It is in the engine's own dtype: a sender of another dtype must cast before it compares.
+        """
         held = self.packed[-1].read() if self.packed else self.plain
         assert held is not None
         return float(torch.linalg.vector_norm(held.detach(), 1, dtype=torch.float64))
@@ -45,22 +48,14 @@ class WeightTable:
 
     def __init__(self, model: nn.Module, *, packed_linears: bool) -> None:
         """Packs the model's linear layers where that is asked for and possible."""
-        saved: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
-        tensors = {name: saved[name] for name, _ in named_weights(model)}
-        canonical = {id(tensor): name for name, tensor in tensors.items()}
-        weight_names = {
-            name: canonical[id(module.weight)] for name, module in model.named_modules() if type(module) is nn.Linear
-        }
-        self._aliases = _aliases(model, canonical)
-        packed = pack_linears(model) if packed_linears else {}
-        still_plain = {id(tensor) for tensor in model.parameters()}
-        self._held = {
-            name: HeldWeight(
-                tensor.data if id(tensor) in still_plain or name not in weight_names.values() else None,
-                tuple(layer for module, layer in packed.items() if weight_names[module] == name),
-            )
-            for name, tensor in tensors.items()
-        }
+        names = [name for name, _ in named_weights(model)]
+        self._aliases = _aliases(model, names)
+        packed: dict[str, list[PackedLinear]] = {name: [] for name in names}
+        for module_name, layer in (pack_linears(model) if packed_linears else {}).items():
+            weight_name = f"{module_name}.weight"
+            packed[self._aliases.get(weight_name, weight_name)].append(layer)
+        plain = {self._aliases.get(name, name): tensor for name, tensor in model.state_dict().items()}
+        self._held = {name: HeldWeight(plain.get(name), tuple(packed[name])) for name in names}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,14 +98,11 @@ class WeightTable:
         return None
 
 
-def _aliases(model: nn.Module, canonical: dict[int, str]) -> dict[str, str]:
-    """Returns the other names of tied weights, each with its canonical name."""
-    every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {
-        name: canonical[id(tensor)]
-        for name, tensor in every
-        if id(tensor) in canonical and name != canonical[id(tensor)]
-    }
+def _aliases(model: nn.Module, names: Sequence[str]) -> dict[str, str]:
+    """Returns the other names of tied weights, each with its canonical one of `names`."""
+    saved: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
+    canonical = {id(saved[name]): name for name in names}
+    return {name: canonical[id(tensor)] for name, tensor in saved.items() if name != canonical[id(tensor)]}
 
 
 def _complaint(problems: list[str]) -> str:
