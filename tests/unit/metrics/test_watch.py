@@ -21,7 +21,7 @@ ZERO = {"reward/mean": 0.0, "reward/std": 0.0, "reward/solved_share": 0.0, "grou
 
 def warnings_of(*steps: Mapping[str, float | None]) -> list[list[str]]:
     watch = Watch("runs/a")
-    return [watch.observe(GOOD | step) for step in steps]
+    return [watch.observe({**GOOD, **step}) for step in steps]
 
 
 def test_a_run_that_learns_gets_no_warning() -> None:
