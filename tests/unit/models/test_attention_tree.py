@@ -200,6 +200,19 @@ def test_the_fast_way_is_taken_only_where_it_is_exact() -> None:
     assert not flash_can_attend(replace(call, query=call.query.half(), key=call.key.half(), value=call.value.half()))
 
 
+def test_a_layout_that_scored_can_train() -> None:
+    segments = family(6, 9, 4)
+    layout, call = TreeLayout(segments), make_call(19, sliding_window=5, softcap=0.7)
+    plain_call = replace(call, softcap=None)
+    with torch.inference_mode():
+        scored = [layout.attend(call), layout.attend(plain_call)]
+    for used, output in zip((call, plain_call), scored, strict=True):
+        torch.testing.assert_close(layout.attend(used), output.clone())
+        want = output_and_gradients(oracle_attention(used, segments), used)
+        for got, expected in zip(output_and_gradients(layout.attend(used), used), want, strict=True):
+            torch.testing.assert_close(got, expected)
+
+
 def test_values_may_be_narrower_than_keys() -> None:
     segments, call = family(4, 5, 3), make_call(12)
     narrow = replace(call, value=call.value[..., :5])

@@ -85,7 +85,9 @@ class TreeLayout:
         window = self._binding_window(call.sliding_window)
         key = (node.start, num_before, window, call.query.device)
         if key not in self._masks:
-            self._masks[key] = make_hidden_mask(node, num_before, window, call.query.device)
+            # A mask made while scoring must serve training too, which saves it for the backward pass.
+            with torch.inference_mode(False):
+                self._masks[key] = make_hidden_mask(node, num_before, window, call.query.device)
         return self._masks[key]
 
     def _binding_window(self, sliding_window: int | None) -> int | None:
