@@ -34,7 +34,6 @@ def prepare_environment(threads: int = 0) -> PreparedEnvironment:
     wanted = {
         "OMP_NUM_THREADS": str(threads or available_cores()),
         "OMP_WAIT_POLICY": "PASSIVE",
-        "GOMP_SPINCOUNT": "0",
     }
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     kept = {name: os.environ[name] for name, value in wanted.items() if os.environ.get(name, value) != value}
