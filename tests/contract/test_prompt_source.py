@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import chain
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.data import PromptStream
@@ -57,6 +57,7 @@ def test_the_order_depends_on_seed_and_epoch_only(make: Make) -> None:
     assert orders[0][:20] != orders[0][20:]
 
 
+@settings(deadline=None)
 @given(
     num_rows=st.integers(1, 9),
     seed=st.integers(0, 2**31),

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.tasks.grading import Grade, GradeMode, grade_gsm8k, grade_math
@@ -140,6 +140,8 @@ def test_math_answers_that_differ(answer: str, gold: str) -> None:
         (r"\boxed{8} although 7 is nice", "7", 0),
         (r"\boxed{7", "7", 0),
         ("no idea", "7", 0),
+        (r"\boxed", "7", 0),
+        (r"\fbox and \boxed", "7", 0),
     ],
 )
 def test_math_lenient(response: str, gold: str, score: float) -> None:
@@ -169,6 +171,7 @@ def test_hostile_answers_get_a_verdict_soon(answer: str, mode: GradeMode) -> Non
     assert time.perf_counter() - start < 2
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=r"\{}()[],.=$%0123456789x-^ boxedfractn", max_size=80), st.sampled_from(GradeMode))
 def test_no_response_raises_and_every_answer_equals_itself(text: str, mode: GradeMode) -> None:
     grade_math(text, "4", mode)

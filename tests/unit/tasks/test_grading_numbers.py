@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.tasks.grading.numbers import is_percent, last_number, parse_number
@@ -65,6 +65,7 @@ def test_what_is_not_wholly_one_number_has_no_value(text: str) -> None:
     assert parse_number(text) is None
 
 
+@settings(deadline=None)
 @given(st.fractions(max_denominator=10**6).filter(lambda value: abs(value) < 10**12))
 def test_every_fraction_comes_back(value: Fraction) -> None:
     assert parse_number(f"{value.numerator}/{value.denominator}") == value
@@ -72,11 +73,13 @@ def test_every_fraction_comes_back(value: Fraction) -> None:
     assert parse_number(rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}") == value
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**15), 10**15), st.integers(0, 99))
 def test_separators_change_nothing(whole: int, hundredths: int) -> None:
     assert parse_number(f"{whole:,}.{hundredths:02d}") == parse_number(f"{whole}.{hundredths:02d}")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_no_text_raises(text: str) -> None:
     parse_number(text)

@@ -33,7 +33,8 @@ def last_tagged(text: str, tag: str) -> str | None:
 def last_box(text: str, commands: tuple[str, ...] = (r"\boxed",)) -> str | None:
     r"""The content of the last `\boxed{...}`; None without one, and where the last one never closes."""
     start = -1
-    for match in re.finditer("|".join(re.escape(command) for command in commands) + r"(?=\s*\{)", text):
+    names = "|".join(re.escape(command) for command in commands)
+    for match in re.finditer(rf"(?:{names})(?=\s*\{{)", text):
         start = match.end()
     if start < 0:
         return None
