@@ -42,26 +42,34 @@ def update(engine: Fsdp2Engine, keys: tuple) -> dict:
     }
 
 
-def work(rank: int, folder: Path, case: str) -> None:
+def work(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     try:
-        engine = tiny_engine(gradient_checkpointing=case == "uneven")
-        result = update(engine, SHARES[case][rank])
-        (folder / "checkpoint").mkdir(exist_ok=True)
-        engine.save(folder / "checkpoint")
-        torch.save(result, folder / f"rank{rank}.pt")
+        for case, shares in SHARES.items():
+            engine = tiny_engine(gradient_checkpointing=case == "uneven")
+            result = update(engine, shares[rank])
+            (folder / case).mkdir(exist_ok=True)
+            engine.save(folder / case)
+            torch.save(result, folder / f"{case}-rank{rank}.pt")
     finally:
         dist.destroy_process_group()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left behind: a result a process and a checkpoint, for every case."""
+    folder = tmp_path_factory.mktemp("gloo")
+    mp.spawn(work, (folder,), nprocs=2)
+    return folder
+
+
 @pytest.mark.parametrize("case", SHARES)
-def test_two_processes_equal_one(tmp_path: Path, case: str) -> None:
+def test_two_processes_equal_one(folder: Path, case: str) -> None:
     engine = tiny_engine()
     expected = update(engine, tuple(all_keys(tiny_groups())))
-    mp.spawn(work, (tmp_path, case), nprocs=2)
-    results = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+    results = [torch.load(folder / f"{case}-rank{rank}.pt") for rank in range(2)]
     assert sum(result["loss"] for result in results) == pytest.approx(expected["loss"], rel=1e-5)
     for result in results:
         assert result["applied"]
@@ -72,12 +80,11 @@ def test_two_processes_equal_one(tmp_path: Path, case: str) -> None:
                 assert relative_error(result[kind][name], value) < 1e-5, (kind, name)
 
 
-def test_a_checkpoint_of_two_processes_continues_in_one(tmp_path: Path) -> None:
-    mp.spawn(work, (tmp_path, "even"), nprocs=2)
+def test_a_checkpoint_of_two_processes_continues_in_one(folder: Path) -> None:
     straight, resumed = tiny_engine(), tiny_engine()
     keys = tuple(all_keys(tiny_groups()))
     update(straight, keys)
-    resumed.load(tmp_path / "checkpoint")
+    resumed.load(folder / "even")
     groups = tiny_groups(seed=1)
     plan = plan_micro_batches(groups, all_keys(groups), uneven_weights(groups), max_tokens=100)
     first, second = run_update(straight, plan), run_update(resumed, plan)

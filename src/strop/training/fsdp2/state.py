@@ -58,7 +58,8 @@ def load_state(folder: Path, optimizer: PolicyOptimizer) -> dict[str, Any]:
 def _placed_like(parameter: Tensor, value: Tensor) -> Tensor:
     """Moves a full tensor to where the parameter lives, sharded as it is; step counts are never sharded."""
     if not isinstance(parameter, DTensor):
-        return value.to(parameter.device)
+        # A loaded tensor may be a map of the file, which must not outlive the checkpoint.
+        return value.to(parameter.device, copy=True)
     if value.ndim == 0:
         return value
     return distribute_tensor(
