@@ -13,15 +13,17 @@ A tokenizer without a chat template (a base model) gets the plain text of the qu
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from strop.config.data import DataConfig
 from strop.records import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase  # two seconds of import that reading data does not need
 
 PLAIN_TEXT_NOTICE = (
     "the tokenizer has no chat template: prompts are the plain text of the question "
@@ -38,7 +40,7 @@ class ChatRenderer:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: "PreTrainedTokenizerBase",
         *,
         system_prompt: str | None = None,
         template: str | None = None,
@@ -146,7 +148,7 @@ class ChatRenderer:
 
 
 def build_renderer(
-    tokenizer: PreTrainedTokenizerBase, config: DataConfig, template_file: Path | None = None
+    tokenizer: "PreTrainedTokenizerBase", config: DataConfig, template_file: Path | None = None
 ) -> ChatRenderer:
     """Returns the renderer of a run; `template_file` (model.chat_template) replaces the tokenizer's template."""
     return ChatRenderer(
@@ -164,11 +166,11 @@ def _read_template(file: Path) -> str:
         raise ValueError(f"model.chat_template must be a readable Jinja file, got {file}: {error}") from error
 
 
-def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+def _own_template(tokenizer: "PreTrainedTokenizerBase") -> str | None:
     return tokenizer.get_chat_template() if tokenizer.chat_template else None
 
 
-def _added_bos_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def _added_bos_id(tokenizer: "PreTrainedTokenizerBase") -> int | None:
     """The BOS that the tokenizer puts before plain text on its own, None where it puts none."""
     bos_id = tokenizer.bos_token_id
     ids = tokenizer("a")["input_ids"]

@@ -187,6 +187,13 @@ def test_a_grader_that_fails_its_gold_answers_is_told() -> None:
     assert "must score a gold answer 1 and an empty one 0, got 0 and 0 on made:0" in failure
 
 
+def test_a_grader_that_pays_for_empty_answers_is_told() -> None:
+    generous = WeightedReward(FunctionReward(lambda completion: 1.0, name="generous"), "generous", is_task_grader=True)
+    report = asyncio.run(score_gold(make_task(), [generous], [made_prompt(answer="7")]))
+    [failure] = report.failures
+    assert "got 1 and 1 on made:0" in failure
+
+
 @pytest.mark.parametrize(
     ("function", "num_warnings"),
     [
