@@ -25,7 +25,7 @@ def initial_weights(seed: int = 0) -> Weights:
 
 def state_after(weights: Weights, token_ids: Sequence[int]) -> torch.Tensor:
     """The hidden state behind a sequence: what a cache would keep."""
-    places = 1 + torch.arange(len(token_ids), dtype=torch.float64)
+    places = (1 + torch.arange(len(token_ids), dtype=torch.float64)) / len(token_ids)
     embedded = weights["embedding"][torch.as_tensor(np.asarray(token_ids))]
     return torch.tanh(weights["body"] @ (embedded * places[:, None]).mean(0))
 

@@ -175,7 +175,7 @@ def test_kept_caches_are_invisible_to_scoring_without_cache() -> None:
 @pytest.mark.parametrize("fault", ["stale", "stale head"])
 def test_at_a_tiny_learning_rate_only_the_tracked_share_sees_stale_weights(fault: str) -> None:
     rig = broken(fault)
-    rig.trainer.step(5e-6)
+    rig.trainer.step(1.5e-5)
     probe = rig.proof.probe
     assert probe is not None
     differences = rig.trainer.score(probe.token_ids) - score(rig.samplers[1].weights, probe.token_ids)
