@@ -18,6 +18,7 @@ from strop.cli.generate import generate
 from strop.cli.grade import grade
 from strop.cli.samples import samples
 from strop.cli.train import train
+from strop.devices.environment import prepare_environment
 from strop.errors import StropError
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app.add_typer(bench, name="bench")
 
 def main() -> None:
     """Runs the command line; strop's own errors end as a message on stderr and their exit code."""
+    prepare_environment()
     try:
         app(prog_name="strop")
     except StropError as error:

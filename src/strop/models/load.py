@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from strop.config.model import ModelConfig
 from strop.errors import ModelError
@@ -115,6 +116,7 @@ def _read_weights(
     folder: Path, section: ModelConfig, config: PreTrainedConfig, attention: str, dtype: torch.dtype
 ) -> PreTrainedModel:
     register_attention()
+    disable_progress_bar()  # reading a local folder takes seconds; downloads keep the bar of huggingface_hub
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
