@@ -1,4 +1,4 @@
-"""What tests of the training engine share: a CPU device, an engine on a tiny model, a loss, and a slow oracle."""
+"""What tests of the training engine share: an engine on a tiny model, a loss, and a slow oracle."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,26 +8,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from strop.config.training import TrainingConfig
+from strop.devices.cpu import CpuDevice
 from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs, MicroBatchPlan
 from strop.records import Group
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 from support.tiny import tiny_model
-
-
-class CpuDevice:
-    """The smallest device that a training engine can live on."""
-
-    name = "cpu"
-    torch_device = torch.device("cpu")
-    collective_backend = "gloo"
-
-    def synchronize(self) -> None: ...
-
-    def empty_cache(self) -> None: ...
-
-    def peak_memory_bytes(self) -> int:
-        return 0
 
 
 def tiny_engine(

@@ -116,6 +116,7 @@ class _Head:
         self.buffer_CV = weight_VH.new_empty(num_rows, len(weight_VH), dtype=dtype)
         # A CPU has no product of bfloat16 matrices that returns float32, and its bfloat16 products are slow.
         self.operand_dtype = dtype if weight_VH.device.type == "cpu" else weight_VH.dtype
+        self.weight_dtype = weight_VH.dtype
         self.weight_VH = weight_VH.to(self.operand_dtype)
         self.bias_V = None if bias_V is None else bias_V.to(dtype)
 
@@ -168,28 +169,37 @@ class _Gradients:
     def __init__(self, hidden_NH: Tensor, head: _Head, needs: tuple[bool, bool, bool]) -> None:
         self.head = head
         needs_hidden, needs_weight, needs_bias = needs
-        dtype = head.dtype
         self.hidden_NH = torch.empty_like(hidden_NH) if needs_hidden else None
-        self.weight_VH = torch.zeros_like(head.weight_VH, dtype=dtype) if needs_weight else None
+        self.needs_weight = needs_weight
+        self.weight_VH: Tensor | None = None
         self.bias_V = torch.zeros_like(head.bias_V) if needs_bias and head.bias_V is not None else None
 
     def add(self, rows: slice, hidden_CH: Tensor, logit_gradient_CV: Tensor) -> None:
         """Adds what a chunk gives; `logit_gradient_CV` is by the product of hidden state and weight."""
         if self.hidden_NH is not None:
             self.hidden_NH[rows] = self.head.hidden_gradient(logit_gradient_CV)
-        if self.weight_VH is not None:
+        if self.needs_weight:
             self._add_weight(hidden_CH, logit_gradient_CV)
         if self.bias_V is not None:
             self.bias_V += logit_gradient_CV.sum(dim=0)
 
     def _add_weight(self, hidden_CH: Tensor, logit_gradient_CV: Tensor) -> None:
-        assert self.weight_VH is not None
         operand_dtype = self.head.operand_dtype
         left, right = logit_gradient_CV.to(operand_dtype).t(), hidden_CH.to(operand_dtype)
-        if operand_dtype == self.head.dtype:
-            self.weight_VH.addmm_(left, right)
+        if operand_dtype != self.head.dtype:
+            product = torch.mm(left, right, out_dtype=self.head.dtype)
+            self.weight_VH = product if self.weight_VH is None else self.weight_VH.add_(product)
+        elif self.weight_VH is None:
+            self.weight_VH = torch.mm(left, right)
         else:
-            self.weight_VH += torch.mm(left, right, out_dtype=self.head.dtype)
+            self.weight_VH.addmm_(left, right)
+
+    def weight(self) -> Tensor | None:
+        """Returns the gradient [V, H] of the weight, zeros where there was no chunk, None where unwanted."""
+        if not self.needs_weight:
+            return None
+        gradient_VH = torch.zeros_like(self.head.weight_VH) if self.weight_VH is None else self.weight_VH
+        return gradient_VH.to(self.head.weight_dtype)
 
 
 def _chunks(num_targets: int, chunk: int) -> list[slice]:
@@ -244,7 +254,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logit_grads.scatter_add_(1, target_ids_N[rows, None], grads)
             _through_transform_(logit_grads, slope, ctx.transform)
             gradients.add(rows, hidden_NH[rows], logit_grads)
-        weight_grad = None if gradients.weight_VH is None else gradients.weight_VH.to(weight_VH.dtype)
+        weight_grad = gradients.weight()
         return gradients.hidden_NH, weight_grad, gradients.bias_V, None, None, None, None
 
 
@@ -289,7 +299,7 @@ class _KnownGradientLogprobs(torch.autograd.Function):
             logit_grads = logits.mul_(-grads / total).scatter_add_(1, targets, grads)
             _through_transform_(logit_grads, slope, transform)
             gradients.add(rows, hidden_NH[rows], logit_grads)
-        weight_grad = None if gradients.weight_VH is None else gradients.weight_VH.to(weight_VH.dtype)
+        weight_grad = gradients.weight()
         ctx.save_for_backward(gradient_N, gradients.hidden_NH, weight_grad, gradients.bias_V)
         return logprobs_N
 
