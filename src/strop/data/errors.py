@@ -4,27 +4,30 @@ import difflib
 import importlib.util
 from collections.abc import Iterable
 
+from strop import errors
 
-class DataError(ValueError):
+
+class DataError(errors.DataError, ValueError):
     """Data that cannot be used: the message names the place, what must be there and what was found."""
 
 
-class MissingColumnError(KeyError):
-    """A row lacks a column: the message lists the columns found and the nearest name.
+class SettingError(errors.ConfigError, ValueError):
+    """A setting of data, task or rewards that cannot work with what was found."""
 
-    It is a KeyError, as `Task.messages` promises, and prints as a sentence.
-    """
+
+class MissingPackageError(errors.ConfigError, ModuleNotFoundError):
+    """An optional package that the run file asks for is not installed."""
+
+
+class MissingColumnError(errors.DataError, KeyError):
+    """A row lacks a column: the message lists the columns found and the nearest name."""
 
     def __init__(self, wanted: str, found: Iterable[str], setting: str) -> None:
         names = sorted(found)
-        super().__init__(wanted)
-        self.sentence = (
+        super().__init__(
             f"{setting} must name a column of the data, got {wanted!r}{nearest_hint(wanted, names)}; "
             f"columns found: {', '.join(names) or 'none'}"
         )
-
-    def __str__(self) -> str:
-        return self.sentence
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
@@ -34,9 +37,8 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 
 def require_package(package: str, extra: str, purpose: str) -> None:
-    """Raises ModuleNotFoundError, naming the extra to install, where an optional package is missing."""
+    """Raises MissingPackageError, naming the extra to install, where an optional package is missing."""
     if importlib.util.find_spec(package) is None:
-        raise ModuleNotFoundError(
-            f"{purpose} needs the package {package!r}, which is not installed: pip install 'strop[{extra}]'",
-            name=package,
+        raise MissingPackageError(
+            f"{purpose} needs the package {package!r}, which is not installed: pip install 'strop[{extra}]'"
         )

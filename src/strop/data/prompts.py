@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.data.errors import DataError
+from strop.data.errors import DataError, SettingError
 from strop.data.renderer import ChatRenderer
 from strop.data.report import DataReport
 from strop.data.rows import DataRow
@@ -86,18 +86,18 @@ class PromptTable:
 def prompt_budget(max_prompt_tokens: int | None, max_length: int | None, max_new_tokens: int) -> int | None:
     """The longest prompt allowed: `max_prompt_tokens`, or what the model's maximum leaves beside the completion.
 
-    None where neither is known. Raises ValueError where prompt and completion cannot both fit the model.
+    None where neither is known. Raises SettingError where prompt and completion cannot both fit the model.
     """
     if max_length is None:
         return max_prompt_tokens
     room = max_length - max_new_tokens
     if room < 1:
-        raise ValueError(
+        raise SettingError(
             f"rollout.max_new_tokens must leave room for a prompt: {max_new_tokens} of the model's {max_length} tokens "
             "are for the completion; lower it"
         )
     if max_prompt_tokens is not None and max_prompt_tokens > room:
-        raise ValueError(
+        raise SettingError(
             f"data.max_prompt_tokens must be at most {room} (the model's {max_length} tokens minus {max_new_tokens} "
             f"for the completion), got {max_prompt_tokens}"
         )

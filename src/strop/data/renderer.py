@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.config.data import DataConfig
+from strop.data.errors import SettingError
 from strop.records import Message
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ PLAIN_TEXT_NOTICE = (
 class ChatRenderer:
     """Renders conversations to token ids, and token ids to text, with a Hugging Face tokenizer.
 
-    It raises ValueError at construction where a setting would do nothing or cannot work: a system prompt that the
+    It raises SettingError at construction where a setting would do nothing or cannot work: a system prompt that the
     template refuses or drops, an argument that the template never reads, either of them without a template.
     """
 
@@ -62,19 +63,19 @@ class ChatRenderer:
     def conversation(self, messages: Sequence[Message]) -> list[Message]:
         """Returns the messages behind the system prompt, which is not put twice.
 
-        Raises ValueError where the messages bring another system message, and where they do not end with a turn
+        Raises SettingError where the messages bring another system message, and where they do not end with a turn
         that the policy can answer.
         """
         if not messages or messages[-1]["role"] in ("assistant", "system"):
             last = messages[-1]["role"] if messages else "no message at all"
-            raise ValueError(f"a prompt must end with a turn to answer, such as a user's, got {last}")
+            raise SettingError(f"a prompt must end with a turn to answer, such as a user's, got {last}")
         if self._system_prompt is None:
             return list(messages)
         if messages[0]["role"] != "system":
             return [Message(role="system", content=self._system_prompt), *messages]
         if messages[0]["content"] == self._system_prompt:
             return list(messages)
-        raise ValueError("data.system_prompt must be left out where the rows bring system messages of their own")
+        raise SettingError("data.system_prompt must be left out where the rows bring system messages of their own")
 
     def render(self, messages: Sequence[Message]) -> NDArray[np.int64]:
         """The prompt's [P] ids: system prompt and generation prompt included, one BOS where the model wants one."""
@@ -95,7 +96,7 @@ class ChatRenderer:
         try:
             return self._apply_template(conversation)
         except jinja2.TemplateError as error:
-            raise ValueError(f"the chat template must accept the messages of every row, it says: {error}") from error
+            raise SettingError(f"the chat template must accept the messages of every row, it says: {error}") from error
 
     def decode(self, token_ids: NDArray[np.int64]) -> str:
         """The text of a completion, special tokens left out and spaces as they were sampled."""
@@ -120,28 +121,30 @@ class ChatRenderer:
 
     def _check_template_arguments(self) -> None:
         if self._template is None and self._template_arguments:
-            raise ValueError("data.chat_template_kwargs must be empty: the tokenizer has no chat template to read them")
+            raise SettingError(
+                "data.chat_template_kwargs must be empty: the tokenizer has no chat template to read them"
+            )
         for name in self._template_arguments:
             if not re.search(rf"\b{re.escape(name)}\b", self._template or ""):
-                raise ValueError(f"data.chat_template_kwargs: the chat template reads no argument {name!r}")
+                raise SettingError(f"data.chat_template_kwargs: the chat template reads no argument {name!r}")
 
     def _check_system_prompt(self) -> None:
         if self._system_prompt is None:
             return
         if self._template is None:
-            raise ValueError(
+            raise SettingError(
                 "data.system_prompt must be left out: the tokenizer has no chat template to put it "
                 "(use data.instruction, or set model.chat_template)"
             )
         try:
             text = self._apply_template(self.conversation([Message(role="user", content="?")]))
         except jinja2.TemplateError as error:
-            raise ValueError(
+            raise SettingError(
                 f"data.system_prompt must be left out: the chat template refuses the system role ({error}); "
                 "put the text into data.instruction"
             ) from error
         if self._system_prompt.strip() not in text:
-            raise ValueError(
+            raise SettingError(
                 "data.system_prompt must be left out: the chat template drops system messages; "
                 "put the text into data.instruction"
             )
@@ -163,7 +166,7 @@ def _read_template(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"model.chat_template must be a readable Jinja file, got {file}: {error}") from error
+        raise SettingError(f"model.chat_template must be a readable Jinja file, got {file}: {error}") from error
 
 
 def _own_template(tokenizer: "PreTrainedTokenizerBase") -> str | None:
@@ -179,7 +182,7 @@ def _added_bos_id(tokenizer: "PreTrainedTokenizerBase") -> int | None:
 
 def _plain_text(conversation: Sequence[Message]) -> str:
     if len(conversation) > 1:
-        raise ValueError(
+        raise SettingError(
             f"a prompt must be one message where the tokenizer has no chat template, got {len(conversation)} turns "
             "(set model.chat_template)"
         )

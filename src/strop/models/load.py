@@ -116,7 +116,7 @@ def _read_weights(
     folder: Path, section: ModelConfig, config: PreTrainedConfig, attention: str, dtype: torch.dtype
 ) -> PreTrainedModel:
     register_attention()
-    disable_progress_bar()  # reading a local folder takes seconds; downloads keep the bar of huggingface_hub
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # reading a local folder takes seconds; downloads keep the bar of huggingface_hub
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -1,14 +1,14 @@
 """Which task: the closed set of names, and how each is built."""
 
 from strop.config.data import DataConfig
-from strop.data.errors import nearest_hint
+from strop.data.errors import SettingError, nearest_hint
 from strop.tasks.question import QuestionTask
 
 NAMES = ("gsm8k", "math", "columns", "reasoning_gym:<name>")
 
 
 def build_task(name: str, config: DataConfig) -> QuestionTask:
-    """Builds the task `name` from the `data` section; raises ValueError with the nearest name where it is unknown."""
+    """Builds the task `name` from the `data` section; raises SettingError with the nearest name where it is unknown."""
     match name.split(":", maxsplit=1):
         case ["gsm8k"]:
             from strop.tasks.gsm8k import gsm8k_task
@@ -28,4 +28,4 @@ def build_task(name: str, config: DataConfig) -> QuestionTask:
             return reasoning_gym_task(generator, config)
         case _:
             hint = nearest_hint(name, NAMES)
-            raise ValueError(f"data.task must be one of {', '.join(NAMES)}, got {name!r}{hint}")
+            raise SettingError(f"data.task must be one of {', '.join(NAMES)}, got {name!r}{hint}")

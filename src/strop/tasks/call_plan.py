@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from strop.data.errors import nearest_hint
+from strop.data.errors import SettingError, nearest_hint
 from strop.records import Group, Sample
 
 SINGULAR = ("completion", "prompt", "finish")
@@ -38,14 +38,14 @@ class CallPlan:
 
     @classmethod
     def read(cls, function: Callable[..., Any], name: str, fixed: Mapping[str, Any]) -> "CallPlan":
-        """Reads the plan from the signature; raises ValueError where the function cannot be called in either form."""
+        """Reads the plan from the signature; raises SettingError where the function cannot be called in either form."""
         parameters = inspect.signature(function).parameters.values()
         named = [p for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
         if any(p.kind is Parameter.POSITIONAL_ONLY for p in parameters):
-            raise ValueError(f"reward {name!r} must take its arguments by name, got positional-only ones")
+            raise SettingError(f"reward {name!r} must take its arguments by name, got positional-only ones")
         names = frozenset(p.name for p in named)
         if ("completion" in names) == ("completions" in names):
-            raise ValueError(
+            raise SettingError(
                 f"reward {name!r} must take `completion` (called for each sample) or `completions` (called for each "
                 f"group), and not both; it takes: {', '.join(sorted(names)) or 'nothing by name'}"
             )
@@ -61,10 +61,10 @@ class CallPlan:
         return plan
 
     def check_columns(self, columns: frozenset[str]) -> None:
-        """Raises ValueError where a required argument is neither a column nor given otherwise."""
+        """Raises SettingError where a required argument is neither a column nor given otherwise."""
         offered = columns | set(self._own_names) | set(self.fixed)
         for name in sorted(self.required - offered):
-            raise ValueError(
+            raise SettingError(
                 f"reward {self.function!r} needs the argument {name!r}{nearest_hint(name, offered)}, which is no "
                 f"column of every row; columns found: {', '.join(sorted(columns)) or 'none'}"
             )
@@ -92,11 +92,11 @@ class CallPlan:
     def _check_fixed(self) -> None:
         for name in self.fixed:
             if name in self._own_names:
-                raise ValueError(
+                raise SettingError(
                     f"rewards.arguments of {self.function!r} must not set {name!r}, which every call brings"
                 )
             if name not in self.names and not self.takes_everything:
-                raise ValueError(
+                raise SettingError(
                     f"rewards.arguments of {self.function!r} must be arguments that it takes, got {name!r}"
                     f"{nearest_hint(name, self.names)}"
                 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from strop.data.errors import SettingError
 from strop.records import Group, RewardPart
 from strop.tasks.choice import ColumnChoice
 from strop.tasks.grading import GradeMode, Grader
@@ -43,16 +44,16 @@ class GradedReward:
         return cls(name, partial(_judge_by_answer, grader, answer), (answer,), modes=tuple(GradeMode))
 
     def configured(self, arguments: Mapping[str, Any], timeout_seconds: float) -> "GradedReward":
-        """Returns the reward with the settings of the config; raises ValueError for an argument that it has not."""
+        """Returns the reward with the settings of the config; raises SettingError for an argument that it has not."""
         unknown = sorted(set(arguments) - {"mode"})
         if unknown or (arguments and len(self.modes) < 2):
             known = "`mode`" if len(self.modes) > 1 else "nothing"
-            raise ValueError(
+            raise SettingError(
                 f"rewards.arguments of the task's grader {self.name!r} may set {known}, got {dict(arguments)}"
             )
         mode = arguments.get("mode", self.mode.value)
         if mode not in tuple(GradeMode):
-            raise ValueError(f"mode of the grader {self.name!r} must be strict or lenient, got {mode!r}")
+            raise SettingError(f"mode of the grader {self.name!r} must be strict or lenient, got {mode!r}")
         return replace(self, mode=GradeMode(mode), timeout_seconds=timeout_seconds)
 
     def check_columns(self, columns: frozenset[str]) -> None:
@@ -79,5 +80,5 @@ def _judge_by_answer(
 ) -> float:
     column = answer.find(row)
     if row[column] is None:
-        raise ValueError(f"column {column!r} must hold a gold answer, got None")
+        raise SettingError(f"column {column!r} must hold a gold answer, got None")
     return grader(completion, str(row[column]), mode).score

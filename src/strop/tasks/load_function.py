@@ -13,18 +13,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strop.data.errors import nearest_hint
+from strop.data.errors import SettingError, nearest_hint
 
 
 def load_function(location: str) -> Callable[..., Any]:
     """Returns the function at `location`.
 
-    Raises ValueError where the location has another form, where file or module cannot be read or run (with the
+    Raises SettingError where the location has another form, where file or module cannot be read or run (with the
     line), and where it has no such function (with the names found).
     """
     where, separator, name = location.rpartition(":")
     if not separator or not where or not name.isidentifier():
-        raise ValueError(
+        raise SettingError(
             "rewards.function must be `task`, `my_file.py:name` or `package.module:name`, "
             f"got {location!r}{nearest_hint(location, ['task'])}"
         )
@@ -34,18 +34,18 @@ def load_function(location: str) -> Callable[..., Any]:
 
 def _load_file(file: Path) -> ModuleType:
     if not file.is_file():
-        raise ValueError(f"reward file {file} must be a readable Python file, got no such file in {Path.cwd()}")
+        raise SettingError(f"reward file {file} must be a readable Python file, got no such file in {Path.cwd()}")
     module_name = f"strop_reward_{file.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise ValueError(f"reward file {file} must be a Python file")
+        raise SettingError(f"reward file {file} must be a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickle look their module up here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise ValueError(f"reward file {file} cannot be loaded: {_with_line(error, file)}") from error
+        raise SettingError(f"reward file {file} cannot be loaded: {_with_line(error, file)}") from error
     return module
 
 
@@ -53,7 +53,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        raise ValueError(
+        raise SettingError(
             f"reward module {name!r} cannot be imported: {type(error).__name__}: {error} "
             "(a file is given as `my_file.py:name`)"
         ) from error
@@ -73,10 +73,10 @@ def _member(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
     functions = sorted(key for key, value in members.items() if callable(value) and not key.startswith("_"))
     if name not in members:
         found = ", ".join(functions) or "none"
-        raise ValueError(
+        raise SettingError(
             f"{where} must have the function {name!r}{nearest_hint(name, functions)}; functions found: {found}"
         )
     function = members[name]
     if not callable(function):
-        raise ValueError(f"{name!r} in {where} must be a function, got {type(function).__name__}")
+        raise SettingError(f"{name!r} in {where} must be a function, got {type(function).__name__}")
     return function  # type: ignore[no-any-return]

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from strop.config.rewards import RewardConfig
+from strop.data.errors import SettingError
 from strop.protocols import Renderer, RewardFunction
 from strop.records import FinishState, Group, RewardPart, Sample
 from strop.tasks.function_reward import FunctionReward
@@ -25,7 +26,7 @@ class ColumnReward(RewardFunction, Protocol):
     """A reward function that knows which columns it reads."""
 
     def check_columns(self, columns: frozenset[str]) -> None:
-        """Raises ValueError or KeyError, with the columns found, where one that it needs is not in every row."""
+        """Raises SettingError or KeyError, with the columns found, where one that it needs is not in every row."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,21 @@ class WeightedReward:
 def build_rewards(configs: Sequence[RewardConfig], task: QuestionTask) -> tuple[WeightedReward, ...]:
     """Builds the rewards of a run.
 
-    Raises ValueError where a function cannot be loaded or called, where `task` is asked of a task without a grader,
+    Raises SettingError where a function cannot be loaded or called, where `task` is asked of a task without a grader,
     where two rewards share a name, and where no reward bears weight.
     """
     rewards = tuple(reward for config in configs for reward in _build(config, task))
     names = [reward.name for reward in rewards]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise ValueError(f"rewards must have names of their own, got {doubled[0]!r} twice: set rewards.name")
+        raise SettingError(f"rewards must have names of their own, got {doubled[0]!r} twice: set rewards.name")
     if not any(reward.weight for reward in rewards):
-        raise ValueError("at least one of the rewards must have a weight other than 0, got none")
+        raise SettingError("at least one of the rewards must have a weight other than 0, got none")
     return rewards
 
 
 def check_rewards(rewards: Sequence[WeightedReward], columns: frozenset[str]) -> None:
-    """Raises ValueError or KeyError, before training, where a reward needs a column that not every row has."""
+    """Raises SettingError or KeyError, before training, where a reward needs a column that not every row has."""
     for reward in rewards:
         reward.function.check_columns(columns)
 
@@ -116,7 +117,7 @@ def _build(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
         )
         return [WeightedReward(function, function.name, config.weight)]
     if not task.rewards:
-        raise ValueError(
+        raise SettingError(
             f"rewards.function must be a function of yours (`my_file.py:name`), since the task {task.name!r} has no "
             "grader, got 'task'"
         )
@@ -129,7 +130,7 @@ def _build(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
 async def _parts(reward: WeightedReward, group: Group, texts: Sequence[str]) -> list[RewardPart]:
     parts = await reward.function(group, texts)
     if len(parts) != len(texts):
-        raise ValueError(f"reward {reward.name!r} must return one part a sample ({len(texts)}), got {len(parts)}")
+        raise SettingError(f"reward {reward.name!r} must return one part a sample ({len(texts)}), got {len(parts)}")
     return [replace(part, weight=reward.weight) for part in parts]
 
 

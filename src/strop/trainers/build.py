@@ -21,7 +21,6 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.root import Config
 from strop.data import PromptStream
 from strop.devices import build_device
-from strop.devices.allocator import tune_allocator
 from strop.errors import CheckpointError
 from strop.models.attention.self_check import check_packed_attention
 from strop.models.load import load_policy
@@ -79,7 +78,6 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     """Loads the model, checks its packed attention, and builds every role of a run."""
     device = build_device(config.run.device)
     device.set_threads(config.run.threads)
-    tune_allocator()
     algorithm = _algorithm(config)
     hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
     check_packed_attention(hf_model)
