@@ -3,8 +3,10 @@
 import importlib.util
 import math
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,12 +87,23 @@ def wandb_records(path: Path) -> Iterator[bytes]:
             pending = b""
 
 
-def read_wandb(run_folder: Path, run_name: str) -> Points:
+def finished_wandb_run(path: Path) -> list[Any]:
+    """Waits until the service that writes W&B's file has written its end; `finish` may return just before."""
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        records = [Record.FromString(data) for data in wandb_records(path)]
+        if any(record.WhichOneof("record_type") == "exit" for record in records):
+            return records
+        time.sleep(0.05)
+    raise TimeoutError(f"{path} must end with the exit of its run within 20 s, got {len(records)} records")
+
+
+def read_wandb(run_folder: Path, run_name: str) -> Points:
     entries = []
     for path in run_folder.glob("wandb/offline-run-*/*.wandb"):
-        records = [Record.FromString(data) for data in wandb_records(path)]
+        records = finished_wandb_run(path)
         if not any(record.run.display_name == run_name for record in records):
             continue
         for record in records:

@@ -109,6 +109,7 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
     one = SampleStore(tmp_path / "one").write(1, [make_group()])
     other = SampleStore(tmp_path / "other").write(1, [make_group()])
     assert one.read_bytes() == other.read_bytes()
+    assert one.read_bytes()[4:8] == bytes(4), "the time of writing must not be in the file"
 
 
 def test_a_sampled_token_takes_less_than_8_bytes_with_its_logprob_and_text(tmp_path: Path) -> None:
