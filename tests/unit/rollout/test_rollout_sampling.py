@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.records import SamplingParams
-from strop.rollout.native.sampling import SamplingTensors, draw
+from strop.rollout.native.sampling import SamplingTensors, draw, keep_likeliest
 
 
 def oracle_distribution(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
@@ -51,8 +51,22 @@ params_strategy = st.builds(
 row_strategy = st.tuples(params_strategy, st.floats(0, 1, exclude_max=True), st.integers(0, 2**31))
 
 
+@pytest.mark.parametrize("num_tied", [1, 40, 600])
+@pytest.mark.parametrize(("top_k", "top_p"), [(20, 1.0), (0, 0.6), (530, 0.99), (520, 1.0)])
+def test_equal_logits_are_kept_in_the_order_of_their_ids(num_tied: int, top_k: int, top_p: float) -> None:
+    rng = np.random.default_rng(num_tied)
+    logits = rng.normal(0, 1, 1000).astype(np.float32)
+    logits[rng.permutation(1000)[:num_tied]] = 0.25
+    shifted = torch.from_numpy(logits - logits.max())[None]
+    kept = keep_likeliest(shifted, torch.tensor([top_k]), torch.tensor([top_p], dtype=torch.float64))
+    expected = oracle_distribution(shifted[0].numpy(), SamplingParams(1, top_k=top_k, top_p=top_p))
+    assert torch.isfinite(kept[0]).tolist() == (expected > 0).tolist()
+
+
 @settings(max_examples=60, deadline=None)
-@given(rows=st.lists(row_strategy, min_size=1, max_size=5), num_tokens=st.sampled_from([1, 2, 255, 256, 257, 700]))
+@given(
+    rows=st.lists(row_strategy, min_size=1, max_size=5), num_tokens=st.sampled_from([1, 2, 255, 256, 257, 700, 1500])
+)
 def test_the_token_is_where_the_number_falls_in_the_declared_distribution(
     rows: list[tuple[SamplingParams, float, int]], num_tokens: int
 ) -> None:
@@ -89,6 +103,14 @@ def test_a_token_without_probability_is_never_drawn_at_either_end(number: float,
     tokens, logprobs = draw_rows(logits, [SamplingParams(1)], [number])
     assert tokens.tolist() == [1]
     assert logprobs.tolist() == [0.0]
+
+
+def test_rounding_of_sums_never_leads_past_the_last_token_with_probability() -> None:
+    num_rows = 200
+    logits = np.random.default_rng(0).normal(0, 2, (num_rows, 300)).astype(np.float32)
+    logits[:, 250:] = -np.inf
+    tokens, _ = draw_rows(logits, [SamplingParams(1)] * num_rows, [np.nextafter(1.0, 0.0)] * num_rows)
+    assert set(tokens.tolist()) == {249}
 
 
 def test_rows_without_a_finite_maximum_are_said_to_be_invalid_and_leave_others_alone() -> None:

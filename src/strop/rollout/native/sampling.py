@@ -13,6 +13,8 @@ import torch
 from strop.records import SamplingParams
 
 BLOCK_TOKENS: Final = 256
+CANDIDATE_TOKENS: Final = 512
+"""Top-k and top-p look among so many likeliest tokens first, and sort the whole vocabulary only where needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +78,46 @@ def keep_likeliest(logits_RV: torch.Tensor, top_ks_R: torch.Tensor, top_ps_R: to
     """Returns [R, V] logits with -inf for all but the top-k tokens, and of those all but the nucleus.
 
     The nucleus holds the likeliest tokens up to and including the one that brings their share of the top-k mass to
-    top_p (Holtzman et al., 2020). Among equal logits the lower token id goes first.
+    top_p (Holtzman et al., 2020). Among equal logits the lower token id goes first. The maximum of each row must be 0.
     """
-    ordered_RV, order_RV = logits_RV.sort(dim=-1, descending=True, stable=True)
-    num_tokens = logits_RV.shape[-1]
-    ranks_V = torch.arange(num_tokens, device=logits_RV.device)
-    keep_RV = ranks_V < torch.where(top_ks_R > 0, top_ks_R, num_tokens)[:, None]
-    probs_RV = torch.softmax(ordered_RV.double().masked_fill(~keep_RV, float("-inf")), dim=-1)
-    mass_before_RV = probs_RV.cumsum(dim=-1) - probs_RV
-    bounds_R = torch.where(top_ps_R < 1, top_ps_R, float("inf"))
-    keep_RV &= (mass_before_RV < bounds_R[:, None]) | (ranks_V == 0)
-    kept_RV = ordered_RV.masked_fill(~keep_RV, float("-inf"))
-    return torch.empty_like(kept_RV).scatter_(1, order_RV, kept_RV)
+    num_tokens = logits_RV.shape[1]
+    kept_RV, is_settled_R = _keep_among(logits_RV, top_ks_R, top_ps_R, min(CANDIDATE_TOKENS, num_tokens))
+    if not is_settled_R.all():
+        rows = (~is_settled_R).nonzero()[:, 0]
+        kept_RV[rows], _ = _keep_among(logits_RV[rows], top_ks_R[rows], top_ps_R[rows], num_tokens)
+    return kept_RV
+
+
+def _keep_among(
+    logits_RV: torch.Tensor, top_ks_R: torch.Tensor, top_ps_R: torch.Tensor, num_candidates: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the kept logits as found among the likeliest tokens alone, and [R] whether the rest cannot matter.
+
+    It cannot where the last token kept is likelier than the last candidate: no tie and no tail is left out.
+    """
+    num_tokens = logits_RV.shape[1]
+    values_RC, ids_RC = _ordered_candidates(logits_RV, num_candidates)
+    ranks_C = torch.arange(num_candidates, device=logits_RV.device)
+    keep_RC = ranks_C < torch.where(top_ks_R > 0, top_ks_R, num_tokens)[:, None]
+    masses_RC = values_RC.double().exp()
+    totals_R = torch.where(
+        top_ks_R > 0, (masses_RC * keep_RC).sum(dim=-1), logits_RV.exp().sum(-1, dtype=torch.float64)
+    )
+    bounds_R = torch.where(top_ps_R < 1, top_ps_R, float("inf")) * totals_R
+    keep_RC &= (masses_RC.cumsum(dim=-1) - masses_RC < bounds_R[:, None]) | (ranks_C == 0)
+    last_kept_R = values_RC.masked_fill(~keep_RC, float("inf")).amin(dim=-1)
+    kept_RV = torch.full_like(logits_RV, float("-inf"))
+    kept_RV.scatter_(1, ids_RC, values_RC.masked_fill(~keep_RC, float("-inf")))
+    return kept_RV, (last_kept_R > values_RC[:, -1]) & (top_ks_R <= num_candidates)
+
+
+def _ordered_candidates(logits_RV: torch.Tensor, num_candidates: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns [R, C] largest logits and their ids, in falling order, among equals by id."""
+    if num_candidates == logits_RV.shape[1]:
+        return logits_RV.sort(dim=-1, descending=True, stable=True)
+    ids_RC = logits_RV.topk(num_candidates, dim=-1, sorted=False).indices.sort(dim=-1).values
+    values_RC, order_RC = logits_RV.gather(1, ids_RC).sort(dim=-1, descending=True, stable=True)
+    return values_RC, ids_RC.gather(1, order_RC)
 
 
 def _filtered(logits_BV: torch.Tensor, settings: SamplingTensors) -> torch.Tensor:
