@@ -179,8 +179,8 @@ class WeightProof:
         judgements = [judge(pair, None, noise=0.0, bound=self.bound) for pair in (whole, cached)]
         report = ReplicaReport(name, *judgements)
         if report.failure is None:
-            noise = max(whole.noise, cached.noise, _LEAST_NOISE_SHARE * self.bound)
-            self._tracks[name] = (_Track(noise, whole), _Track(noise, cached, token_id))
+            noise = max(whole.noise, _LEAST_NOISE_SHARE * self.bound)
+            self._tracks[name] = (_Track(noise, whole), _Track(max(noise, cached.noise), cached, token_id))
         return report
 
     def _state(self) -> dict[str, Any]:
