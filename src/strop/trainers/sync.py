@@ -89,6 +89,8 @@ class SyncTrainer:
             if self.settings.evaluate_before:
                 metrics = merge([metrics, self._evaluate()])
             self.reporter.step(0, self.settings.total_steps, metrics | self._timing(), [])
+        else:
+            self._timing()  # loading belongs to no step
 
     def _step(self) -> bool:
         """One step; False where the run must end before it was trained."""
