@@ -13,6 +13,7 @@ def config(
         str | None, typer.Argument(metavar="[SECTION or KEY]", help="Only this, such as training or run.steps.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of Markdown tables.")] = False,
 ) -> None:
     """List every key of a run file.
 
@@ -20,8 +21,15 @@ def config(
     """
     from strop.config import describe
 
+    if as_json and as_markdown:
+        raise typer.BadParameter("--json and --markdown must not be given together")
     descriptions = _selected(name)
-    typer.echo(describe.as_json(descriptions) if as_json else _listing(descriptions))
+    if as_json:
+        typer.echo(describe.as_json(descriptions))
+    elif as_markdown:
+        typer.echo(describe.as_markdown(descriptions))
+    else:
+        typer.echo(_listing(descriptions))
 
 
 def _selected(name: str | None) -> "list[KeyDescription]":

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,29 @@ def select(descriptions: list[KeyDescription], prefix: str) -> list[KeyDescripti
 def as_json(descriptions: list[KeyDescription]) -> str:
     """Returns the descriptions as a JSON list of objects."""
     return json.dumps([{**asdict(item), "required": item.required} for item in descriptions], indent=1)
+
+
+_MARKDOWN_HEAD = """# Every key of a run file
+
+`strop config --markdown` writes this page from the config models; `make docs` puts it here. A key has the value of
+its column "default" unless the file or a `section.key=value` on the command line says otherwise.
+`[]` stands for the entries of a list of tables."""
+
+_MARKDOWN_COLUMNS = "| key | must be | default | meaning |\n|---|---|---|---|"
+
+
+def as_markdown(descriptions: list[KeyDescription]) -> str:
+    """Returns the descriptions as a page of Markdown tables, one for each section."""
+    parts = [_MARKDOWN_HEAD]
+    for section, items in groupby(descriptions, lambda item: item.key.split(".")[0].removesuffix("[]")):
+        rows = "\n".join(_markdown_row(item) for item in items)
+        parts.append(f"## {section}\n\n{documentation(Config.model_fields[section])}\n\n{_MARKDOWN_COLUMNS}\n{rows}")
+    return "\n\n".join(parts)
+
+
+def _markdown_row(item: KeyDescription) -> str:
+    default = {None: "required", "none": "left out"}.get(item.default, f"`{item.default}`")
+    wanted = f"{item.kind}, {item.constraints}" if item.constraints else item.kind
+    meaning = f"With `{item.when}`: {item.documentation}" if item.when else item.documentation
+    cells = (f"`{item.key}`", wanted, default, meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

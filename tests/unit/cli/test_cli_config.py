@@ -3,7 +3,7 @@
 import json
 import tomllib
 
-from strop.config.describe import describe
+from strop.config.describe import as_markdown, describe
 from support.command import run_strop
 
 
@@ -37,3 +37,13 @@ def test_an_unknown_section_is_refused_with_the_nearest_name() -> None:
     result = run_strop("config", "trainng")
     assert result.returncode == 2
     assert "Did you mean training?" in result.stderr
+
+
+def test_the_markdown_listing_is_the_page_of_the_documentation() -> None:
+    assert run_strop("config", "--markdown").stdout == as_markdown(describe()) + "\n"
+
+
+def test_two_forms_at_once_are_refused() -> None:
+    result = run_strop("config", "--json", "--markdown")
+    assert result.returncode == 2
+    assert "--json and --markdown" in result.stderr

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from strop.config.describe import KeyDescription, as_json, describe, select
+from strop.config.describe import KeyDescription, as_json, as_markdown, describe, select
 from strop.config.load import load_config
 from strop.errors import ConfigError
 
@@ -47,6 +47,24 @@ def test_the_json_listing_holds_every_key() -> None:
     listed = json.loads(as_json(describe()))
     assert len(listed) == len(describe())
     assert {"key", "kind", "default", "constraints", "documentation", "when", "required"} == set(listed[0])
+
+
+def test_the_markdown_page_has_one_row_a_key_under_its_section() -> None:
+    sections = as_markdown(describe()).split("\n## ")[1:]
+    rows = [(section.split("\n")[0], line) for section in sections for line in section.splitlines() if "| `" in line]
+    assert len(rows) == len(describe())
+    for (section, row), description in zip(rows, describe(), strict=True):
+        assert description.key.split(".")[0].removesuffix("[]") == section
+        assert row.startswith(f"| `{description.key}` | {description.kind}")
+        assert row.count(" | ") == 3, row
+
+
+def test_the_markdown_page_tells_required_keys_from_those_left_out() -> None:
+    page = as_markdown(describe())
+    assert "| `model.path` | text | required |" in page
+    assert "| `model.revision` | text | left out |" in page
+    assert "| `run.steps` | a whole number, at least 0 | `100` |" in page
+    assert "| left out | With `type = hub`: Configuration name of the data set. |" in page
 
 
 @pytest.mark.parametrize("description", describe(), ids=lambda d: f"{d.key} {d.when}")
