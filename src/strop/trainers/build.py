@@ -105,12 +105,18 @@ def build_run(config: Config, inputs: Inputs) -> Run:
         stream=stream,
         publisher=publisher,
         proof=proof,
-        cluster=LocalCluster(),
+        cluster=_cluster(config),
         device=device,
         state=TrainerState(),
         untrained=GroupsPart(list, _refuse_groups),
         drift=DriftGauge(policy.score_tokens),
     )
+
+
+def _cluster(config: Config) -> LocalCluster:
+    match config.trainer.cluster:
+        case "local":
+            return LocalCluster()
 
 
 def _refuse_groups(groups: list[Group]) -> None:
@@ -145,7 +151,9 @@ def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel) -
     """Gives the sampler a copy of the model of its own: it holds what was published, never what is being trained."""
     sampler_model = copy.deepcopy(hf_model)
     nn.Module.to(sampler_model, dtype=_rollout_dtype(config))
-    return NativeEngine(sampler_model, config.rollout, inputs.text_of_tokens, max_length=inputs.max_length)
+    match config.rollout.type:
+        case "native":
+            return NativeEngine(sampler_model, config.rollout, inputs.text_of_tokens, max_length=inputs.max_length)
 
 
 def build_policy(config: Config, device: Device) -> Fsdp2Engine:
@@ -160,9 +168,11 @@ def _algorithm(config: Config) -> Algorithm:
 def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:
     if config.model.lora is not None:
         attach_adapters(hf_model, config.model.lora, config.run.seed)
-    return Fsdp2Engine(
-        hf_model, config.training, temperature=config.rollout.temperature, device=device, needs=algorithm.needs
-    )
+    match config.training.type:
+        case "fsdp2":
+            return Fsdp2Engine(
+                hf_model, config.training, temperature=config.rollout.temperature, device=device, needs=algorithm.needs
+            )
 
 
 def _reference(

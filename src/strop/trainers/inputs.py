@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from strop.config.checks import check
 from strop.config.data import DataConfig, Source
 from strop.config.root import Config
 from strop.data import ChatRenderer, DataReport, PromptTable, build_prompts, build_renderer, load_rows, prompt_budget
@@ -57,7 +58,11 @@ class Inputs:
 
 
 def prepare_inputs(config: Config) -> Inputs:
-    """Loads and renders the data, builds task and rewards, and checks that they fit each other and the model."""
+    """Loads and renders the data, builds task and rewards, and checks that they fit each other and the model.
+
+    Raises ConfigError where keys do not go together, and what loading data, task, rewards and tokenizer raises.
+    """
+    check(config)
     tokenizer = load_tokenizer(config.model)
     stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)
     length = max_length(config.model, load_model_config(config.model))

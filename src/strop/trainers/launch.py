@@ -11,7 +11,7 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.dump import dump_config
 from strop.config.load import load_config
 from strop.config.root import Config
-from strop.errors import DataError
+from strop.errors import ConfigError, DataError
 from strop.metrics.console import Console
 from strop.metrics.environment import write_facts
 from strop.metrics.samples import SampleStore
@@ -20,10 +20,14 @@ from strop.tasks import GoldReport, score_gold
 from strop.trainers.build import Run, build_run, build_store
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs, reward_names
 from strop.trainers.report import Reporter
-from strop.trainers.run_folder import RunFolder, open_run_folder
+from strop.trainers.run_folder import RunFolder, check_run_folder
 from strop.trainers.sync import ScheduleSettings, SyncTrainer
 
 NUM_GOLD_CHECKS = 16
+NOTHING_REPORTED = -1
+"""Stands before step 0, the evaluation of the first policy."""
+_MODEL_KEYS = ("path", "revision", "gguf_file", "lora")
+"""What makes another model of it: a checkpoint of LoRA holds no base weights, and none holds the reference."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +60,33 @@ def dry_run(config: Config) -> DryRunReport:
 
 
 def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> RunResult:
-    """Runs training from the first step, or from the newest whole checkpoint, and returns how it ended."""
+    """Runs training from the first step, or from the newest whole checkpoint, and returns how it ended.
+
+    Nothing in the run folder is written or replaced before everything that may be refused has been loaded.
+    """
+    folder = check_run_folder(config.run.output_dir / config.run.name, resume=resume, overwrite=overwrite)
+    changes = _changes(config, folder) if resume else []
     inputs = prepare_inputs(config)
     gold = check_gold(inputs)
-    folder = open_run_folder(config.run.output_dir / config.run.name, resume=resume, overwrite=overwrite)
-    changes = _write_run_facts(config, folder, resume=resume)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_interrupt())
         console = stack.enter_context(closing(Console(config.metrics)))
         with console.phase("load", config.model.path):
             run = build_run(config, inputs)
-            store = build_store(config, folder, run.policy)
-            first_step = _restore(run, store) if resume else 0
-        stack.callback(run.cluster.close)
-        reporter = _build_reporter(config, inputs, console, folder, first_step if resume else None)
+            stack.callback(run.cluster.close)
+            folder.open(overwrite=overwrite)
+            store = _restored_store(config, folder, run) if resume else _new_store(config, folder, run)
+            first_step = run.state.step
+        reporter = _build_reporter(config, inputs, console, folder, _last_reported(first_step) if resume else None)
         stack.callback(reporter.close)
         lines = [*describe(config, inputs, gold), *changes, f"run folder: {folder.path}"]
         console.run_started(lines, total_steps=config.run.steps, first_step=first_step)
         kept_store = store if config.checkpoint.every else None
-        trainer = SyncTrainer(run, _schedule(config), evaluation_plan(config, inputs), kept_store, reporter, stop)
+        match config.trainer.schedule:
+            case "sync":
+                trainer = SyncTrainer(
+                    run, _schedule(config), evaluation_plan(config, inputs), kept_store, reporter, stop
+                )
         steps = trainer.train()
         console.info(_ending(config, folder, steps, was_interrupted=stop.is_set))
     return RunResult(folder.path, steps, stop.is_set)
@@ -118,23 +130,43 @@ def _gold_line(gold: GoldReport) -> str:
     return f"gold answers tested on {len({check.prompt_id for check in gold.checks})} rows"
 
 
-def _write_run_facts(config: Config, folder: RunFolder, *, resume: bool) -> list[str]:
-    """Stores config and environment; returns lines naming what changed since the run was started."""
-    text = dump_config(config)
-    changes: list[str] = []
-    if resume:
-        before = load_config(folder.config)
-        changed = [name for name in type(config).model_fields if getattr(before, name) != getattr(config, name)]
-        changes = [f"resumed with other settings than it began with, in: {', '.join(changed)}"] if changed else []
-    folder.config.write_text(text, encoding="utf-8")
-    write_facts(folder.environment)
-    return changes
+def _changes(config: Config, folder: RunFolder) -> list[str]:
+    """Lines naming what changed since the run was started; raises ConfigError where it would be another model."""
+    before = load_config(folder.config)
+    for key in _MODEL_KEYS:
+        old, new = getattr(before.model, key), getattr(config.model, key)
+        if old != new:
+            raise ConfigError(
+                f"model.{key} must be that of the run in {folder.path} to resume it, {old!r}, got {new!r}",
+                f"Choose another run.name for another model. If the model only moved, correct {folder.config}.",
+            )
+    changed = [name for name in type(config).model_fields if getattr(before, name) != getattr(config, name)]
+    return [f"resumed with other settings than it began with, in: {', '.join(changed)}"] if changed else []
 
 
-def _restore(run: Run, store: FolderStore) -> int:
-    """Takes everything from the newest whole checkpoint; returns its step, 0 where there is none."""
+def _last_reported(first_step: int) -> int:
+    """The last step whose records stay when a run goes on: before the first step, step 0 is reported anew."""
+    return first_step if first_step > 0 else NOTHING_REPORTED
+
+
+def _new_store(config: Config, folder: RunFolder, run: Run) -> FolderStore:
+    """Makes a run folder of an empty folder."""
+    _write_facts(config, folder)
+    return build_store(config, folder, run.policy)
+
+
+def _restored_store(config: Config, folder: RunFolder, run: Run) -> FolderStore:
+    """Takes everything from the newest whole checkpoint, if there is one, and only then replaces the stored config."""
+    store = build_store(config, folder, run.policy)
     store.restore(run.parts)
-    return run.state.step
+    _write_facts(config, folder)
+    return store
+
+
+def _write_facts(config: Config, folder: RunFolder) -> None:
+    """Stores config and environment."""
+    folder.config.write_text(dump_config(config), encoding="utf-8")
+    write_facts(folder.environment)
 
 
 def _build_reporter(
@@ -143,8 +175,10 @@ def _build_reporter(
     """Opens sinks and samples; what a resumed run wrote after its checkpoint is cut."""
     sinks = build_sinks(config.metrics, folder.path, config.run.name, resume_step)
     samples = SampleStore(folder.path / "samples") if config.metrics.save_samples else None
-    if samples is not None and resume_step is not None:
-        samples.cut_after(resume_step)
+    if resume_step is not None:
+        folder.cut_evaluations_after(resume_step)
+        if samples is not None:
+            samples.cut_after(resume_step)
     return Reporter(console, sinks, samples, folder, inputs.text_of)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from strop.errors import ConfigError
 
+_WRITING = ".writing-"
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -41,13 +43,28 @@ class RunFolder:
         """Facts about the machine and the versions."""
         return self.path / "environment.json"
 
+    def open(self, *, overwrite: bool) -> None:
+        """Makes the folder; with `overwrite` the run in it is removed first."""
+        if overwrite and self.path.exists():
+            _remove(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def write_config(self, text: str) -> None:
+        """Stores the resolved config, which makes the folder one of a run."""
+        write_whole(self.config, text)
+
     def write_evaluation(self, step: int, label: str, values: Mapping[str, Any]) -> None:
         """Stores one evaluation beside the earlier ones; the same step and label are replaced."""
         results = self.read_evaluations()
         results.setdefault(str(step), {})[label] = dict(values)
-        temporary = self.evaluations.with_suffix(".writing")
-        temporary.write_text(json.dumps(results, indent=1), encoding="utf-8")
-        temporary.replace(self.evaluations)
+        write_whole(self.evaluations, json.dumps(results, indent=1))
+
+    def cut_evaluations_after(self, step: int) -> None:
+        """Removes the evaluations after `step`: a resumed run makes them anew."""
+        results = self.read_evaluations()
+        kept = {name: value for name, value in results.items() if int(name) <= step}
+        if len(kept) < len(results):
+            write_whole(self.evaluations, json.dumps(kept, indent=1))
 
     def read_evaluations(self) -> dict[str, dict[str, Any]]:
         """All evaluations as {step: {label: values}}."""
@@ -57,8 +74,8 @@ class RunFolder:
         return results
 
 
-def open_run_folder(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
-    """Makes the folder of a new run, or opens the one to resume; never mixes two runs.
+def check_run_folder(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
+    """Returns the folder that a run may write into, nothing of it touched yet; never mixes two runs.
 
     Raises ConfigError where a run is there already and neither `resume` nor `overwrite` was asked for, and
     where `resume` finds no run.
@@ -69,14 +86,32 @@ def open_run_folder(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
         raise ConfigError("--resume and --overwrite contradict each other", "Give one of them.")
     if resume and not exists:
         raise ConfigError(f"there must be a run in {path} to resume, got none", "Leave --resume out to start it.")
-    if exists and overwrite:
-        shutil.rmtree(path)
-    elif exists and not resume:
+    if exists and not (resume or overwrite):
         raise ConfigError(
             f"the folder {path} already holds a run",
             "Go on with it by --resume, choose another run.name, or replace it by --overwrite.",
         )
-    elif not exists and path.exists() and any(path.iterdir()):
-        raise ConfigError(f"{path} must be empty or a run folder, got other files", "Choose another run.name.")
-    path.mkdir(parents=True, exist_ok=True)
+    if not exists and path.exists() and not (path.is_dir() and all(map(_is_leftover, path.iterdir()))):
+        found = "other files" if path.is_dir() else "a file"
+        raise ConfigError(f"{path} must be empty or a run folder, got {found}", "Choose another run.name.")
     return folder
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file that a kill leaves whole: the old one or the new one, never half of it."""
+    temporary = path.with_name(f"{_WRITING}{path.name}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether a kill during `write_whole` left this."""
+    return path.name.startswith(_WRITING)
+
+
+def _remove(path: Path) -> None:
+    """Removes a run folder; a kill on the way leaves a folder that is still known as a run, or none."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+    shutil.rmtree(path)
