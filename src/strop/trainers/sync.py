@@ -171,11 +171,10 @@ class SyncTrainer:
         return merge([drift, *(result.metrics for result in results)])
 
     def _measure_drift(self, groups: Sequence[Group]) -> Metrics:
-        if not self.run.drift.is_set:
-            if self.run.state.step == 0:
-                self.run.drift.begin(groups)
+        if self.run.state.step == 0:
+            self.run.drift.begin(groups)
             return {}
-        return self.run.drift.measure()
+        return self.run.drift.measure() if self.run.drift.is_set else {}
 
     def _report(self, collected: Collected, updated: Updated, further: Metrics) -> None:
         run, state = self.run, self.run.state

@@ -17,7 +17,7 @@ class SinkTarget:
     run_name: str
     project: str
     resume_step: int | None = None
-    """The last step that is kept; None for a new run."""
+    """The last step that is kept, -1 where not even step 0 is; None for a new run."""
 
     @property
     def continuation_name(self) -> str:
