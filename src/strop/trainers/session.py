@@ -12,19 +12,22 @@ Each verb does what the step of a schedule does and nothing else; any of them ma
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from strop.config.root import Config
 from strop.errors import ConfigError
 from strop.metrics import Metrics
-from strop.protocols import LossFunction, UpdateReport
+from strop.protocols import LossFunction, MicroBatchPlan, UpdateReport
 from strop.records import Group, Prompt, Sample
 from strop.trainers.build import Run, build_run
 from strop.trainers.evaluate import Evaluation, evaluate
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs
-from strop.trainers.step import plan_mini_batch, sample_group, stream_keys
+from strop.trainers.step import attach, plan_mini_batch, sample_group, stream_keys
+from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 
 
@@ -35,6 +38,7 @@ class Session:
         self.config = config
         self.inputs = inputs
         self.run = run
+        self._has_moved = False
 
     def prompts(self, num_prompts: int) -> list[Prompt]:
         """The next training prompts: each row once an epoch."""
@@ -74,30 +78,50 @@ class Session:
     ) -> Metrics:
         """Adds the gradient of the groups, as one mini-batch.
 
+        Old log-probs are the new ones where the weights are those that sampled the groups, so that the ratio is
+        exactly 1; after an update, they are the sampler's.
+
         Args:
             groups: with advantages.
             loss: a function of `LossInputs`; the algorithm's by default.
             weights: per (group, sample) the weight of each of its tokens; the algorithm's by default.
         """
+        plan = self._plan(groups, weights)
+        if self._is_off_policy(groups):
+            plan = attach(plan, "old_logprobs", [batch.fields_N["rollout_logprobs"] for batch in plan.micro_batches])
+        if loss is None:
+            return self.run.policy.forward_backward(plan, self.run.roles.algorithm.loss)
+        with _of_any_gradient(self.run.policy):
+            return self.run.policy.forward_backward(plan, loss)
+
+    def _plan(self, groups: Sequence[Group], weights: Mapping[tuple[int, int], float] | None) -> MicroBatchPlan:
+        step = self.run.step
         if weights is None:
-            plan = plan_mini_batch(self.run.roles, self.run.step, groups)
-        else:
-            step = self.run.step
-            plan = plan_micro_batches(
-                groups, weights, weights, max_tokens=step.micro_batch_tokens, share_prefix=step.share_prefix
-            )
-        return self.run.policy.forward_backward(plan, loss or self.run.roles.algorithm.loss)
+            return plan_mini_batch(self.run.roles, step, groups)
+        return plan_micro_batches(
+            groups, weights, weights, max_tokens=step.micro_batch_tokens, share_prefix=step.share_prefix
+        )
+
+    def _is_off_policy(self, groups: Sequence[Group]) -> bool:
+        """Whether any token was sampled by other weights than those that are trained now."""
+        rows = [row for group in groups for sample in group.samples for row in sample.rows]
+        version = self.run.policy.version
+        return self._has_moved or any(bool((row.policy_versions[row.loss_mask] != version).any()) for row in rows)
 
     def optimizer_step(self) -> UpdateReport:
         """Clips and applies the gradient, and clears it."""
-        return self.run.policy.optimizer_step()
+        report = self.run.policy.optimizer_step()
+        self._has_moved = self._has_moved or report.applied
+        return report
 
     def publish(self) -> Metrics:
         """Brings the weights to the sampler and proves that they arrived."""
         state = self.run.state
         state.version += 1
         self.run.policy.set_version(state.version)
-        return self.run.cluster.run(self.run.publisher.publish(state.version))
+        metrics = self.run.cluster.run(self.run.publisher.publish(state.version))
+        self._has_moved = False
+        return metrics
 
     def evaluate(self) -> list[Evaluation]:
         """Evaluates on the held-out prompts of the config, in each of its ways; training streams stay untouched."""
@@ -122,6 +146,16 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def _of_any_gradient(policy: Fsdp2Engine) -> Iterator[None]:
+    """Lets a loss that is not the algorithm's have whatever gradient it has, also on the first update."""
+    needs, policy.needs = policy.needs, replace(policy.needs, on_policy_gradient_known=False)
+    try:
+        yield
+    finally:
+        policy.needs = needs
 
 
 def open_session(config: Config) -> Session:
