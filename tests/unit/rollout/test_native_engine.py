@@ -11,6 +11,7 @@ from strop.errors import ModelError
 from strop.records import Completion, FinishState
 from strop.rollout import RequestRefusedError
 from strop.rollout.native import NativeEngine
+from strop.rollout.native.philox import stream_words, uniforms
 from support.rollout import make_request, serve, turns
 from support.tiny import FAMILIES, random_ids, tiny_model
 
@@ -69,6 +70,20 @@ def test_sampled_logprobs_and_scores_equal_a_full_forward(family: str) -> None:
         expected = plain_logprobs(family, token_ids, temperature=0.7)[len(prompt) - 1 :]
         np.testing.assert_allclose(completion.logprobs, expected, atol=1e-4)
         np.testing.assert_allclose(score, plain_logprobs(family, token_ids), atol=1e-4)
+
+
+def test_each_token_is_where_the_streams_own_number_for_it_falls() -> None:
+    request = make_request(random_ids(np.random.default_rng(0), 11), 3, max_new_tokens=NEW_TOKENS)
+    (completions,) = serve(make_engine(), request)
+    model = tiny_model("llama", attn="eager")
+    for stream, completion in zip(request.streams, completions, strict=True):
+        whole = np.concatenate([request.prompt_token_ids, completion.token_ids])
+        with torch.no_grad():
+            logits = model(torch.from_numpy(whole)[None]).logits[0, 10:-1]
+        edges = np.cumsum(torch.softmax(logits.double(), dim=-1).numpy(), axis=1)
+        numbers = uniforms(np.tile(stream_words(stream), (NEW_TOKENS, 1)), np.arange(NEW_TOKENS))
+        expected = [np.searchsorted(row, number, side="right") for row, number in zip(edges, numbers, strict=True)]
+        assert completion.token_ids.tolist() == expected
 
 
 def test_a_prompt_is_computed_once_for_its_group() -> None:
