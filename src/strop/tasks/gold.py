@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from strop.protocols import Task
 from strop.records import FinishState, Group, Prompt, RewardPart, Sample
+from strop.tasks.grading.grade import GoldError
 from strop.tasks.rewards import WeightedReward
 
 _EMPTY = ""
@@ -71,12 +72,20 @@ class GoldReport:
 
 async def score_gold(task: Task, rewards: Sequence[WeightedReward], prompts: Sequence[Prompt]) -> GoldReport:
     """Scores the gold answer of every prompt, and an empty answer, with every reward."""
-    responses = [(prompt, task.render_gold(prompt.columns)) for prompt in prompts]
+    responses = [(prompt, _gold_response(task, prompt)) for prompt in prompts]
     known = [(prompt, response) for prompt, response in responses if response is not None]
     checks = await asyncio.gather(
         *(_check(reward, prompt, response) for prompt, response in known for reward in rewards)
     )
     return GoldReport(tuple(checks), num_without_gold=len(responses) - len(known))
+
+
+def _gold_response(task: Task, prompt: Prompt) -> str | None:
+    """The row's gold response; an unreadable one is reported with its row."""
+    try:
+        return task.render_gold(prompt.columns)
+    except GoldError as error:
+        raise GoldError(f"{prompt.prompt_id}: {error}", "Mend or remove the row.") from error
 
 
 async def _check(reward: WeightedReward, prompt: Prompt, response: str) -> GoldCheck:

@@ -112,7 +112,7 @@ def _step(run: Run, clock: PhaseClock, version: int) -> tuple[list[Group], int]:
     with clock.phase("publish"):
         run.policy.set_version(version)
         run.cluster.run(run.publisher.publish(version))
-    return collected.generated, int(updated.metrics["update/computed_tokens"].value)
+    return collected.generated, int(updated.metrics["tokens/computed"].value)
 
 
 def _build(work: Work) -> Run:

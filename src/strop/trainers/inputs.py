@@ -63,6 +63,7 @@ def prepare_inputs(config: Config) -> Inputs:
     Raises ConfigError where keys do not go together, and what loading data, task, rewards and tokenizer raises.
     """
     check(config)
+    check(config)
     tokenizer = load_tokenizer(config.model)
     stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)
     length = max_length(config.model, load_model_config(config.model))

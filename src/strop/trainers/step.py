@@ -152,7 +152,7 @@ def update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> Upd
             metrics.append(roles.policy.forward_backward(plan, roles.algorithm.loss))
             reports.append(roles.policy.optimizer_step())
             notes += skip_note(reports[-1], part)
-    return Updated(list(groups), merge(metrics) | update_metrics(reports), reports, notes)
+    return Updated(list(groups), merge(metrics) | update_metrics(reports, plans), reports, notes)
 
 
 def skip_note(report: UpdateReport, groups: Sequence[Group]) -> list[str]:
@@ -198,12 +198,14 @@ def split_evenly(groups: Sequence[Group], num_parts: int) -> list[list[Group]]:
     return [list(groups[start:stop]) for start, stop in pairwise(bounds)]
 
 
-def update_metrics(reports: Sequence[UpdateReport]) -> Metrics:
+def update_metrics(reports: Sequence[UpdateReport], plans: Sequence[MicroBatchPlan]) -> Metrics:
     """Returns what the optimizer did, over all updates of the step."""
     applied = [report for report in reports if report.applied]
     metrics: Metrics = {
         "update/applied": total(len(applied)),
         "update/skipped": total(len(reports) - len(applied)),
+        "tokens/trained": total(sum(plan.num_targets for plan in plans), "tokens"),
+        "tokens/computed": total(sum(plan.num_tokens for plan in plans), "tokens"),
     }
     if applied:
         metrics["update/gradient_norm"] = mean(sum(report.gradient_norm for report in applied), len(applied))

@@ -4,6 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from strop.errors import DataError
+
+
+class GoldError(DataError, ValueError):
+    """A gold answer that no response could equal."""
+
 
 class GradeMode(StrEnum):
     """How much form counts."""

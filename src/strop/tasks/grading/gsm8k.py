@@ -6,7 +6,7 @@ The gold answer is a number, or a whole GSM8K solution that ends with `#### numb
 from fractions import Fraction
 
 from strop.tasks.grading.extract import after_thought, last_marked
-from strop.tasks.grading.grade import Grade, GradeMode
+from strop.tasks.grading.grade import GoldError, Grade, GradeMode
 from strop.tasks.grading.numbers import last_number, parse_number
 
 MARKER = "####"
@@ -17,7 +17,7 @@ def grade_gsm8k(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) ->
 
     STRICT: the line behind the last `####` must be one number (a currency sign, bold and a full stop aside).
     LENIENT: the last number of that line counts, or that of the response where there is no marker.
-    Raises ValueError where the gold answer has no number.
+    Raises GoldError where the gold answer has no number.
     """
     gold_value = parse_number(gold_number(gold))
     answer_part = after_thought(response)
@@ -30,11 +30,11 @@ def grade_gsm8k(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) ->
 
 
 def gold_number(gold: str) -> str:
-    """The number of a gold answer, which may be a whole solution; raises ValueError where there is none."""
+    """The number of a gold answer, which may be a whole solution; raises GoldError where there is none."""
     marked = last_marked(gold, MARKER)
     number = gold.strip() if marked is None else marked
     if parse_number(number) is None:
-        raise ValueError(f"a GSM8K gold answer must be a number or end with `{MARKER} number`, got {gold[-80:]!r}")
+        raise GoldError(f"a GSM8K gold answer must be a number or end with `{MARKER} number`, got {gold[-80:]!r}")
     return number
 
 

@@ -9,7 +9,7 @@ wrong answer.
 import re
 
 from strop.tasks.grading.extract import after_thought, last_box, last_marked
-from strop.tasks.grading.grade import Grade, GradeMode
+from strop.tasks.grading.grade import GoldError, Grade, GradeMode
 from strop.tasks.grading.latex import MAX_CHARACTERS, enclosed, normal_text, split_list, split_unit
 from strop.tasks.grading.numbers import is_percent, last_number, parse_number
 
@@ -25,7 +25,7 @@ def grade_math(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) -> 
 
     LENIENT: `\fbox` counts as a box, and without any box the text behind "answer is", the last inline formula or the
     last number does; `x = 5` answers 5, a unit may be missing on one side, 50 % is 50 as well as 1/2.
-    Raises ValueError for an empty gold answer.
+    Raises GoldError for an empty gold answer.
     """
     gold = gold_answer(gold)
     answer = _answer(after_thought(response), mode)
@@ -39,11 +39,11 @@ def grade_math(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) -> 
 
 
 def gold_answer(gold: str) -> str:
-    r"""The gold answer, which may be a whole solution with a `\boxed{...}`; raises ValueError for an empty one."""
+    r"""The gold answer, which may be a whole solution with a `\boxed{...}`; raises GoldError for an empty one."""
     boxed = last_box(gold)
     answer = gold.strip() if boxed is None else boxed
     if not answer:
-        raise ValueError(f"a gold answer must not be empty, got {gold[-80:]!r}")
+        raise GoldError(f"a gold answer must not be empty, got {gold[-80:]!r}")
     return answer
 
 
