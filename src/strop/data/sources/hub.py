@@ -19,6 +19,8 @@ def read_hub(source: HubSource) -> Iterable[dict[str, Any]]:
     ModuleNotFoundError, naming the extra, without datasets.
     """
     require_package("datasets", "data", "a Hugging Face data set")
+    if source.revision is not None and Path(source.path).is_dir():
+        raise DataError(f"the local folder {source.path} has no revisions, got {source.revision!r}: leave it out")
     table = _load_saved(source) if _is_saved(source.path) else _load(source)
     if len(table) == 0:
         raise DataError(f"{_described(source)} must hold rows, got none")
@@ -44,8 +46,8 @@ def _load(source: HubSource) -> Any:
 def _load_saved(source: HubSource) -> Any:
     import datasets
 
-    if source.subset is not None or source.revision is not None:
-        raise DataError(f"{source.path} was written by save_to_disk and has no subset or revision: leave both out")
+    if source.subset is not None:
+        raise DataError(f"{source.path}, written by save_to_disk, has no subsets, got {source.subset!r}: leave it out")
     loaded = datasets.load_from_disk(source.path)
     if not isinstance(loaded, datasets.DatasetDict):
         return loaded
@@ -60,4 +62,5 @@ def _load_saved(source: HubSource) -> Any:
 
 def _described(source: HubSource) -> str:
     subset = f", subset {source.subset!r}" if source.subset else ""
-    return f"data set {source.path!r}{subset}, split {source.split!r}"
+    revision = f", revision {source.revision!r}" if source.revision else ""
+    return f"data set {source.path!r}{subset}{revision}, split {source.split!r}"

@@ -1,0 +1,310 @@
+"""For every key of a run file: another value, and where one sees it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strop.config.root import Config
+from support.evidence import Evidence, dry_run, operations, skipped_updates, train_run
+
+BASE = (
+    "model.path=WORLD/model",
+    "data.task=columns",
+    "data.source={type='jsonl', path='WORLD/rows.jsonl'}",
+    "rewards.0.function=WORLD/rewards.py:spread",
+    "run.threads=1",
+    "run.device=cpu",
+    "run.steps=2",
+    "rollout.prompts_per_step=2",
+    "rollout.group_size=2",
+    "rollout.max_new_tokens=6",
+    "training.learning_rate=1e-3",
+    "weight_sync.probe_tokens=8",
+    "weight_sync.canary=false",
+    "checkpoint.every=1",
+)
+LORA = ("model.lora.rank=4",)
+KL = ("algorithm.kl_coefficient=0.5",)
+LINEAR = ("training.schedule=linear", "training.schedule_updates=4")
+TWO_EPOCHS = ("training.epochs_per_batch=2", "training.learning_rate=0.003")
+EVALUATION = ("evaluation.source={type='jsonl', path='WORLD/held-out.jsonl'}", "evaluation.samples=2")
+EVERY_STEP = (*EVALUATION, "evaluation.every=1", "run.steps=3", "training.learning_rate=0.05", "checkpoint.keep=1")
+BEST = "checkpoint.keep_best=eval/sampled/mean"
+SOURCES = {
+    "jsonl": "{type='jsonl', path='WORLD/rows.jsonl'}",
+    "parquet": "{type='parquet', path='WORLD/rows.parquet'}",
+    "hub": "{type='hub', path='WORLD/hub'}",
+    "configured": "{type='hub', path='WORLD/configured', subset='first'}",
+    "reasoning_gym": "{type='reasoning_gym', name='chain_sum', size=5}",
+}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What shows that a key does something: `look(run(config))` differs with and without `change`."""
+
+    change: Sequence[str]
+    look: Callable[[Any], Any]
+    base: Sequence[str] = ()
+    """Overrides of both runs."""
+    run: Callable[[Config], Any] = train_run
+
+
+def refused(message: str, *change: str, base: Sequence[str] = ()) -> Effect:
+    """The key has one value that can work here: any other ends a dry run with the message."""
+    return Effect(change, lambda evidence: message in evidence.error, base, dry_run)
+
+
+def source_effects(section: str) -> dict[str, Effect]:
+    """The keys of a source, which stand in `data` and in `evaluation`."""
+    key = f"{section}.source"
+
+    def seen(change: str, source: str) -> Effect:
+        question = ("data.prompt_column=question",) if source == "reasoning_gym" else ()
+        gym = (f"data.source={SOURCES[source]}",) if question else ()
+        overlap = (f"{key}.seed=100",) if question and section == "evaluation" else ()
+        base = (*question, *gym, f"{key}={SOURCES[source]}", *overlap)
+        return Effect((f"{key}.{change}",), lambda evidence: (console(evidence), evidence.error), base, dry_run)
+
+    return {
+        f"{key}.type": Effect(
+            (f"{key}.type=parquet",), lambda evidence: evidence.error, (f"{key}={SOURCES['jsonl']}",), dry_run
+        ),
+        f"{key}.path (jsonl)": seen("path=WORLD/other.jsonl", "jsonl"),
+        f"{key}.path (parquet)": seen("path=WORLD/other.parquet", "parquet"),
+        f"{key}.path (hub)": seen("path=WORLD/other-hub", "hub"),
+        f"{key}.split (hub)": seen("split=test", "hub"),
+        f"{key}.subset (hub)": seen("subset=second", "configured"),
+        f"{key}.revision (hub)": seen("revision=v1", "configured"),
+        f"{key}.name (reasoning_gym)": seen("name=gcd", "reasoning_gym"),
+        f"{key}.size (reasoning_gym)": seen("size=4", "reasoning_gym"),
+        f"{key}.seed (reasoning_gym)": seen("seed=200", "reasoning_gym"),
+        f"{key}.options (reasoning_gym)": seen("options.min_terms=5", "reasoning_gym"),
+    }
+
+
+def console(evidence: Evidence) -> str:
+    """What was printed, without the run folder."""
+    return "\n".join(line for line in evidence.console.splitlines() if not line.startswith("run folder"))
+
+
+def token_ids(evidence: Evidence) -> Any:
+    return evidence.token_ids
+
+
+def weights(evidence: Evidence) -> Any:
+    return evidence.weight_bytes
+
+
+def error(evidence: Evidence) -> str:
+    return evidence.error
+
+
+def metric(name: str, step: int = 1) -> Callable[[Evidence], Any]:
+    return lambda evidence: evidence.at(step, name)
+
+
+def evaluated(name: str, label: str = "sampled") -> Callable[[Evidence], Any]:
+    return lambda evidence: evidence.evaluation(0, label)["metrics"].get(f"eval/{label}/{name}")
+
+
+def answers(evidence: Evidence) -> Any:
+    return evidence.evaluation(0)["answers"]
+
+
+def evaluated_steps(evidence: Evidence) -> list[str]:
+    return sorted(evidence.evaluations)
+
+
+def called(name: str) -> Callable[[Any], int]:
+    return lambda counts: counts.get(name, 0)
+
+
+def projects(evidence: Evidence) -> list[str]:
+    names = [path.read_text() for path in (evidence.folder / "mlflow").glob("*/meta.yaml")]
+    return sorted(line for text in names for line in text.splitlines() if line.startswith("name:"))
+
+
+gradient_norm = metric("update/gradient_norm")
+learning_rate = metric("update/learning_rate", step=2)
+
+RUN = {
+    "run.name": Effect(["run.name=other"], lambda evidence: evidence.folder.name),
+    "run.output_dir": Effect(
+        ["run.output_dir=WORLD/elsewhere"], lambda evidence: evidence.folder.parent.name == "elsewhere"
+    ),
+    "run.seed": Effect(["run.seed=1"], token_ids),
+    "run.steps": Effect(["run.steps=1"], lambda evidence: len(evidence.metrics)),
+    "run.threads": Effect(["run.threads=2"], lambda evidence: evidence.num_threads),
+    "run.device": Effect(["run.device=npu"], error),
+}
+MODEL = {
+    "model.path": Effect(["model.path=WORLD/other-model"], token_ids),
+    "model.revision": Effect(["model.revision=v2"], error, ["model.path=some-owner/absent"], dry_run),
+    "model.gguf_file": Effect(["model.gguf_file=tiny.gguf"], error, ["model.path=WORLD/gguf"], dry_run),
+    "model.dtype": Effect(["model.dtype=bfloat16"], lambda evidence: {w.dtype for w in evidence.weights.values()}),
+    "model.rollout_dtype": Effect(["model.rollout_dtype=bfloat16"], metric("mismatch/logprob_difference")),
+    "model.trust_remote_code": Effect(["model.trust_remote_code=true"], error, ["model.path=WORLD/coded"], dry_run),
+    "model.chat_template": Effect(["model.chat_template=WORLD/template.jinja"], console, run=dry_run),
+    "model.max_length": Effect(["model.max_length=100"], console, run=dry_run),
+    "model.lora.rank": Effect(
+        ["model.lora.rank=2"], lambda evidence: [w.shape for w in evidence.weights.values()], LORA
+    ),
+    "model.lora.alpha": Effect(["model.lora.alpha=1"], gradient_norm, LORA),
+    "model.lora.target_modules": Effect(
+        ["model.lora.target_modules=['q_proj']"], lambda evidence: set(evidence.weights), LORA
+    ),
+}
+DATA = {
+    "data.task": Effect(["data.task=gsm8k"], console, run=dry_run),
+    "data.prompt_column": Effect(["data.prompt_column=question"], console, run=dry_run),
+    "data.answer_column": Effect(["data.answer_column=answer"], console, run=dry_run),
+    "data.instruction": Effect(["data.instruction=Think."], console, run=dry_run),
+    "data.system_prompt": Effect(["data.system_prompt=Be brief."], console, run=dry_run),
+    "data.chat_template_kwargs": Effect(
+        ["data.chat_template_kwargs.shout=true"], console, ["model.chat_template=WORLD/template.jinja"], dry_run
+    ),
+    "data.max_prompt_tokens": Effect(["data.max_prompt_tokens=100"], console, run=dry_run),
+    "data.on_overlong": Effect(["data.on_overlong=error"], error, ["data.max_prompt_tokens=29"], dry_run),
+    "data.shuffle": Effect(["data.shuffle=false"], lambda evidence: evidence.prompt_ids),
+    "data.epochs": Effect(["data.epochs=1"], lambda evidence: len(evidence.metrics), ["data.limit=2"]),
+    "data.limit": Effect(["data.limit=2"], console, run=dry_run),
+}
+REWARDS = {
+    "rewards[].function": Effect(["rewards.0.function=WORLD/rewards.py:length"], metric("reward/mean")),
+    "rewards[].weight": Effect(["rewards.0.weight=2"], metric("reward/mean")),
+    "rewards[].name": Effect(["rewards.0.name=mine"], console, run=dry_run),
+    "rewards[].arguments": Effect(["rewards.0.arguments.shift=1"], metric("reward/mean")),
+    "rewards[].timeout_seconds": Effect(
+        ["rewards.0.timeout_seconds=0.02"], metric("samples/error_share"), ["rewards.0.function=WORLD/rewards.py:slow"]
+    ),
+}
+ROLLOUT = {
+    "rollout.type": refused("rollout.type must be native", "rollout.type=other"),
+    "rollout.prompts_per_step": Effect(["rollout.prompts_per_step=3"], metric("groups/generated")),
+    "rollout.group_size": Effect(["rollout.group_size=3"], lambda evidence: len(evidence.samples)),
+    "rollout.max_new_tokens": Effect(["rollout.max_new_tokens=4"], metric("length/max")),
+    "rollout.temperature": Effect(["rollout.temperature=0.5"], token_ids),
+    "rollout.top_p": refused("rollout.top_p must be 1 in training", "rollout.top_p=0.9"),
+    "rollout.top_k": refused("rollout.top_k must be 0 (off) in training", "rollout.top_k=5"),
+    "rollout.stop_strings": Effect(
+        [f"rollout.stop_strings={[chr(c) for c in range(97, 123)]}"], metric("samples/truncated_share")
+    ),
+    "rollout.stop_token_ids": Effect([f"rollout.stop_token_ids={list(range(100))}"], metric("samples/truncated_share")),
+    "rollout.max_running": Effect(["rollout.max_running=1"], called("decode steps"), run=operations),
+    "rollout.max_cache_tokens": Effect(["rollout.max_cache_tokens=60"], called("decode steps"), run=operations),
+    "rollout.packed_linears": Effect(
+        ["rollout.packed_linears=false"], called("mkldnn._linear_pointwise.default"), run=operations
+    ),
+}
+ALGORITHM = {
+    "algorithm.name": Effect(["algorithm.name=dr_grpo"], gradient_norm),
+    "algorithm.advantage_std": Effect(["algorithm.advantage_std=none"], lambda evidence: evidence.advantages),
+    "algorithm.clip_low": Effect(["algorithm.clip_low=0.99"], metric("update/clipped_low_share"), TWO_EPOCHS),
+    "algorithm.clip_high": Effect(["algorithm.clip_high=9"], metric("update/clipped_high_share"), TWO_EPOCHS),
+    "algorithm.aggregation": Effect(["algorithm.aggregation=token_mean"], gradient_norm),
+    "algorithm.constant_length": Effect(
+        ["algorithm.constant_length=100"], gradient_norm, ["algorithm.aggregation=constant"]
+    ),
+    "algorithm.kl_coefficient": Effect(KL, metric("update/gradient_norm", 2)),
+    "algorithm.kl_estimator": Effect(
+        ["algorithm.kl_estimator=k2"], metric("update/gradient_norm", 2), [*KL, "training.learning_rate=0.05"]
+    ),
+    "algorithm.entropy_coefficient": Effect(["algorithm.entropy_coefficient=0.1"], gradient_norm),
+    "algorithm.drop_zero_signal": Effect(
+        ["algorithm.drop_zero_signal=true"],
+        metric("groups/generated"),
+        ["rewards.0.function=WORLD/rewards.py:sometimes"],
+    ),
+    "algorithm.max_sampling_rounds": Effect(
+        ["algorithm.max_sampling_rounds=3"],
+        error,
+        ["algorithm.drop_zero_signal=true", "rewards.0.function=WORLD/rewards.py:constant"],
+    ),
+    "algorithm.truncated": Effect(["algorithm.truncated=mask"], gradient_norm),
+}
+TRAINING = {
+    "training.type": refused("training.type must be fsdp2", "training.type=other"),
+    "training.learning_rate": Effect(["training.learning_rate=1e-4"], learning_rate),
+    "training.beta1": Effect(["training.beta1=0.5"], weights),
+    "training.beta2": Effect(["training.beta2=0.5"], weights),
+    "training.epsilon": Effect(["training.epsilon=1e-2"], weights),
+    "training.weight_decay": Effect(["training.weight_decay=0.1"], weights),
+    "training.warmup_updates": Effect(["training.warmup_updates=4"], learning_rate),
+    "training.schedule": Effect(["training.schedule=cosine"], learning_rate, LINEAR),
+    "training.schedule_updates": Effect(["training.schedule_updates=8"], learning_rate, LINEAR),
+    "training.minimum_learning_rate": Effect(["training.minimum_learning_rate=1e-4"], learning_rate, LINEAR),
+    "training.max_gradient_norm": Effect(["training.max_gradient_norm=1e-3"], weights),
+    "training.micro_batch_tokens": Effect(["training.micro_batch_tokens=36"], metric("update/micro_batches")),
+    "training.updates_per_batch": Effect(["training.updates_per_batch=2"], metric("update/applied")),
+    "training.epochs_per_batch": Effect(["training.epochs_per_batch=2"], metric("update/applied")),
+    "training.gradient_checkpointing": Effect(
+        ["training.gradient_checkpointing=true"], called("aten.silu.default"), run=operations
+    ),
+    "training.logprob_chunk_tokens": Effect(
+        ["training.logprob_chunk_tokens=4"], called("aten.mm.default"), run=operations
+    ),
+    "training.max_skipped_updates": Effect(
+        ["training.max_skipped_updates=2"], lambda number: number, run=skipped_updates
+    ),
+}
+TRAINER = {
+    "trainer.schedule": refused("trainer.schedule must be sync", "trainer.schedule=other"),
+    "trainer.cluster": refused("trainer.cluster must be local", "trainer.cluster=other"),
+}
+WEIGHT_SYNC = {
+    "weight_sync.probe_tokens": Effect(["weight_sync.probe_tokens=12"], lambda evidence: evidence.num_probe_tokens),
+    "weight_sync.max_logprob_difference": Effect(
+        ["weight_sync.max_logprob_difference=1e-9"], error, ["model.rollout_dtype=bfloat16"]
+    ),
+    "weight_sync.canary": Effect(["weight_sync.canary=true"], called("aten.silu.default"), run=operations),
+}
+EVALUATING = {
+    "evaluation.limit": Effect(["evaluation.limit=1"], lambda evidence: evidence.evaluation(0)["scores"], EVALUATION),
+    "evaluation.every": Effect(["evaluation.every=1"], evaluated_steps, EVALUATION),
+    "evaluation.before": Effect(["evaluation.before=false"], evaluated_steps, EVALUATION),
+    "evaluation.after": Effect(["evaluation.after=false"], evaluated_steps, EVALUATION),
+    "evaluation.samples": Effect(["evaluation.samples=3"], evaluated("mean"), EVALUATION),
+    "evaluation.temperature": Effect(["evaluation.temperature=0.5"], answers, EVALUATION),
+    "evaluation.top_p": Effect(["evaluation.top_p=0.1"], answers, EVALUATION),
+    "evaluation.top_k": Effect(["evaluation.top_k=1"], answers, EVALUATION),
+    "evaluation.max_new_tokens": Effect(["evaluation.max_new_tokens=2"], evaluated("length"), EVALUATION),
+    "evaluation.pass_at": Effect(["evaluation.pass_at=[2]"], evaluated("pass_at_2"), EVALUATION),
+    "evaluation.solved_at": Effect(["evaluation.solved_at=0"], evaluated("accuracy"), EVALUATION),
+    "evaluation.greedy": Effect(
+        ["evaluation.greedy=true"], lambda evidence: set(evidence.evaluations["0"]), EVALUATION
+    ),
+}
+KEPT = {
+    "checkpoint.every": Effect(["checkpoint.every=2"], lambda evidence: evidence.checkpoints),
+    "checkpoint.keep": Effect(["checkpoint.keep=1"], lambda evidence: evidence.checkpoints),
+    "checkpoint.keep_best": Effect(
+        [BEST, "checkpoint.best_is=lowest"], lambda evidence: evidence.checkpoints, EVERY_STEP
+    ),
+    "checkpoint.best_is": Effect(
+        ["checkpoint.best_is=lowest"], lambda evidence: evidence.checkpoints, [*EVERY_STEP, BEST]
+    ),
+    "metrics.sinks": Effect(["metrics.sinks=['tensorboard']"], lambda evidence: evidence.files),
+    "metrics.project": Effect(["metrics.project=mine"], projects, ["metrics.sinks=['mlflow']"]),
+    "metrics.save_samples": Effect(["metrics.save_samples=false"], lambda evidence: evidence.files),
+    "metrics.heartbeat_seconds": Effect(
+        ["metrics.heartbeat_seconds=0.05"],
+        lambda evidence: "\n... " in evidence.console,
+        ["rewards.0.function=WORLD/rewards.py:slow"],
+    ),
+}
+EFFECTS = (
+    RUN
+    | MODEL
+    | DATA
+    | source_effects("data")
+    | REWARDS
+    | ROLLOUT
+    | ALGORITHM
+    | TRAINING
+    | TRAINER
+    | WEIGHT_SYNC
+    | source_effects("evaluation")
+    | EVALUATING
+    | KEPT
+)
