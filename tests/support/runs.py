@@ -13,9 +13,19 @@ from strop.metrics.sinks.jsonl import read_metrics
 from support.tiny import tiny_folder
 
 REWARDS = '''
+import time
+
+
 def spread(completion):
     """Some number from 0 to 1 that depends on every character."""
     return sum(place * ord(letter) for place, letter in enumerate(completion, 1)) % 11 / 10
+
+
+def slow(completion, seconds=0.05):
+    """Says that a step is in the middle of its rollout, and takes its time."""
+    print("a reward is asked for", flush=True)
+    time.sleep(seconds)
+    return spread(completion)
 
 
 def constant(completion):
@@ -30,7 +40,15 @@ def half_constant(completion, question):
 def huge(completion):
     """Finite, and far too large for the square of a gradient in float32."""
     return 1e30 * spread(completion)
+
+
+def huge_once(completion, question):
+    return huge(completion) if question == "What is 1" else spread(completion)
 '''
+
+
+SLOW_REWARD_MARK = "a reward is asked for"
+"""What the reward `slow` prints at every call."""
 
 
 def write_rows(path: Path, num_rows: int, first: int = 0) -> Path:
@@ -40,8 +58,17 @@ def write_rows(path: Path, num_rows: int, first: int = 0) -> Path:
     return path
 
 
-def tiny_run(folder: Path, *, rows: int = 8, reward: str = "spread", **sections: dict[str, Any]) -> Config:
+def tiny_run(
+    folder: Path,
+    *,
+    rows: int = 8,
+    reward: str = "spread",
+    arguments: dict[str, Any] | None = None,
+    **sections: dict[str, Any],
+) -> Config:
     """Returns the config of a run of the tiny llama in `folder`, whose files are written where they are missing.
+
+    `reward` is a function of `REWARDS` and `arguments` what it is called with.
 
     `sections` are laid over the defaults here, key by key: 2 prompts x 3 samples x 8 tokens, 4 steps, a
     checkpoint after every step.
@@ -64,7 +91,8 @@ def tiny_run(folder: Path, *, rows: int = 8, reward: str = "spread", **sections:
     }
     for name, section in sections.items():
         tree[name] = {**tree.get(name, {}), **section}
-    return Config(**tree, rewards=[{"function": f"{folder / 'rewards.py'}:{reward}"}])
+    function = f"{folder / 'rewards.py'}:{reward}"
+    return Config(**tree, rewards=[{"function": function, "arguments": arguments or {}}])
 
 
 def held_out(folder: Path, **settings: Any) -> dict[str, Any]:
