@@ -9,7 +9,9 @@ The schedules (`sync.py`) call the two halves and publish the weights in between
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,6 +28,8 @@ from strop.protocols import (
     UpdateReport,
 )
 from strop.records import Group, GroupRequest, Prompt, Sample, SamplingParams, StreamKey
+from strop.records.packing import SampleKey
+from strop.training.errors import TooManySkippedUpdates
 from strop.training.plan import plan_micro_batches
 
 Judge = Callable[[Group], Awaitable[Group]]
@@ -70,6 +74,8 @@ class Collected:
     num_rounds: int
     reward_seconds: float
     """Time after the last sample of a round was drawn, spent waiting for rewards."""
+    data_ended: bool
+    """Whether the data gave fewer prompts than the step asked for."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +97,11 @@ async def collect(roles: Roles, settings: StepSettings) -> Collected:
     """Samples and rewards until the step has its prompts, the data end, or the rounds are used up."""
     kept: list[Group] = []
     generated: list[Group] = []
-    num_rounds, reward_seconds = 0, 0.0
-    while len(kept) < settings.num_prompts and num_rounds < settings.max_rounds:
-        prompts = roles.prompts.take(settings.num_prompts - len(kept))
+    num_rounds, reward_seconds, data_ended = 0, 0.0, False
+    while len(kept) < settings.num_prompts and num_rounds < settings.max_rounds and not data_ended:
+        num_wanted = settings.num_prompts - len(kept)
+        prompts = roles.prompts.take(num_wanted)
+        data_ended = len(prompts) < num_wanted
         if not prompts:
             break
         groups, seconds = await _sample_and_reward(roles, settings, prompts)
@@ -101,7 +109,7 @@ async def collect(roles: Roles, settings: StepSettings) -> Collected:
         kept += roles.algorithm.select(groups)
         num_rounds += 1
         reward_seconds += seconds
-    return Collected(kept, generated, num_rounds, reward_seconds)
+    return Collected(kept, generated, num_rounds, reward_seconds, data_ended)
 
 
 async def _sample_and_reward(
@@ -150,7 +158,8 @@ def update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> Upd
     for _ in range(settings.epochs_per_batch):
         for part, plan in zip(parts, plans, strict=True):
             metrics.append(roles.policy.forward_backward(plan, roles.algorithm.loss))
-            reports.append(roles.policy.optimizer_step())
+            with naming_prompts(part):
+                reports.append(roles.policy.optimizer_step())
             notes += skip_note(reports[-1], part)
     return Updated(list(groups), merge(metrics) | update_metrics(reports, plans), reports, notes)
 
@@ -159,8 +168,26 @@ def skip_note(report: UpdateReport, groups: Sequence[Group]) -> list[str]:
     """Says why an update was skipped, naming the samples that are suspect; nothing where it was applied."""
     if report.applied or not report.suspects:
         return []
-    names = ", ".join(f"{groups[group].prompt.prompt_id} sample {sample}" for group, sample in report.suspects)
+    names = sample_names(report.suspects, groups)
     return [f"an update was skipped, the weights are unchanged: {report.reason}; suspect: {names}"]
+
+
+@contextmanager
+def naming_prompts(groups: Sequence[Group]) -> Iterator[None]:
+    """Adds to an engine's error, which knows places in a mini-batch only, which prompts they are."""
+    try:
+        yield
+    except TooManySkippedUpdates as error:
+        error.add_note(f"Group by group these are: {sample_names(error.suspects, groups)}")
+        raise
+
+
+def sample_names(keys: Sequence[SampleKey], groups: Sequence[Group]) -> str:
+    """Returns the samples by prompt, such as `train.jsonl:7 samples 0, 2`."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for group, sample in keys:
+        places[groups[group].prompt.prompt_id].append(str(sample))
+    return "; ".join(f"{prompt} samples {', '.join(samples)}" for prompt, samples in places.items())
 
 
 def plan_mini_batch(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> MicroBatchPlan:

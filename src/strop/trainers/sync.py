@@ -9,9 +9,10 @@ Ctrl-C is read between phases: a step whose groups are not trained yet gives its
 is as if it had never stopped.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import NoReturn
 
 from strop.checkpoint.store import FolderStore
 from strop.cluster.interrupts import StopFlag
@@ -67,6 +68,7 @@ class SyncTrainer:
         self._stop = stop
         self._saved_step = run.state.step if run.state.step else None
         self._evaluated_step: int | None = None
+        self._scores: dict[str, float | None] = {}
 
     def train(self) -> int:
         """Runs to the last step, the end of the data, or Ctrl-C; returns how many steps are complete."""
@@ -106,18 +108,17 @@ class SyncTrainer:
         evaluated = self._evaluate() if self._is_evaluation_due() else {}
         self._report(collected, updated, merge([published, evaluated]))
         if self.settings.checkpoint_every and run.state.step % self.settings.checkpoint_every == 0:
-            self._save(values(evaluated))
+            self._save()
         return True
 
     def _finish(self) -> None:
         """Evaluates and saves what the last step left open; evaluation is left out after Ctrl-C."""
-        scores: Mapping[str, float | None] = {}
         step = self.run.state.step
-        is_due = self.settings.evaluate_after and self._evaluated_step != step and not self._stop.is_set
-        if is_due and step > 0:
-            scores = values(self._evaluate())
-        if self.settings.checkpoint_every and (self._saved_step != step or scores):
-            self._save(scores)
+        is_due = self.settings.evaluate_after and self._evaluated_step != step and not self._stop.is_set and step > 0
+        if is_due:
+            self._evaluate()
+        if self.settings.checkpoint_every and (self._saved_step != step or is_due):
+            self._save()
         if self._evaluated_step == step:
             self.reporter.comparison(step)
 
@@ -132,14 +133,23 @@ class SyncTrainer:
             self.reporter.console.info("the data are used up: every prompt was served `data.epochs` times")
             return False
         if not collected.kept and self.settings.stops_without_signal:
-            self._save({})
-            raise NoSignalError(
-                f"a step must find at least one group whose rewards differ, got none in {collected.num_rounds} rounds "
-                f"({len(collected.generated)} groups)",
-                "Choose prompts of another difficulty, a larger rollout.group_size, or set "
-                "algorithm.drop_zero_signal=false.",
-            )
+            if collected.data_ended and self.run.state.step > 0:
+                self.reporter.console.info("the data are used up: the last groups had rewards that are all equal")
+                return False
+            self._stop_without_signal(collected)
         return True
+
+    def _stop_without_signal(self, collected: Collected) -> NoReturn:
+        """Keeps what was trained, and the samples that nothing can be learned from for a person to look at."""
+        step = self.run.state.step + 1
+        self.reporter.samples(step, collected.generated, [])
+        self._save()
+        raise NoSignalError(
+            f"a step must find at least one group whose rewards differ, got none in {collected.num_rounds} rounds "
+            f"({len(collected.generated)} groups)",
+            f"Look at them as step {step} of `strop samples`. Choose prompts of another difficulty, a larger "
+            "rollout.group_size, or set algorithm.drop_zero_signal=false.",
+        )
 
     def _publish(self, updated: Updated) -> Metrics:
         """Publishes and proves where the weights changed."""
@@ -168,7 +178,9 @@ class SyncTrainer:
             drift = self._measure_drift(results[0].groups)
         self._evaluated_step = step
         self.reporter.evaluation(step, results)
-        return merge([drift, *(result.metrics for result in results)])
+        metrics = merge([drift, *(result.metrics for result in results)])
+        self._scores = values(metrics)
+        return metrics
 
     def _measure_drift(self, groups: Sequence[Group]) -> Metrics:
         if self.run.state.step == 0:
@@ -198,9 +210,11 @@ class SyncTrainer:
         for note in updated.notes:
             self.reporter.console.warn(note)
 
-    def _save(self, scores: Mapping[str, float | None]) -> None:
+    def _save(self) -> None:
+        """Saves the step, with the scores of its evaluation where it had one."""
         if self._store is None:
             return
+        scores = self._scores if self._evaluated_step == self.run.state.step else {}
         known = {name: value for name, value in scores.items() if value is not None and name.startswith("eval/")}
         with self._phase("checkpoint", "weights, optimizer and counters to reach the disk"):
             self._store.save(self.run.state.step, self.run.parts, known)
