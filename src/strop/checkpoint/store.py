@@ -73,7 +73,7 @@ class FolderStore:
         self._keep = keep
         self._best_rule = best
         self._model = model
-        self._corrupt: set[Path] = set()
+        self._corrupt: dict[Path, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
         with self._lock() as is_held:
             if is_held:
@@ -183,7 +183,7 @@ class FolderStore:
         else:
             temporary.rename(target)
             flush(self.folder)
-        self._corrupt.discard(target)
+        self._corrupt.pop(target, None)
 
     def _remove_old(self, newest: Path) -> None:
         """Removes all but the newest `keep` whole steps and the best; damaged steps count for nothing."""
@@ -220,8 +220,9 @@ class FolderStore:
                 return candidate
         visible = self._visible()
         if visible:
+            reasons = "; ".join(self._corrupt[folder] for folder in visible)
             raise CheckpointError(
-                f"{self.folder} holds {len(visible)} checkpoints and none is whole: {', '.join(map(str, visible))}",
+                f"{self.folder} holds {len(visible)} checkpoints and none is whole: {reasons}",
                 "Move them away to start from the beginning.",
             )
         return None
@@ -229,7 +230,7 @@ class FolderStore:
     def _pass_over(self, folder: Path, error: CorruptCheckpointError) -> None:
         if folder not in self._corrupt:
             _logger.warning("DAMAGED CHECKPOINT, falling back to the one before: %s", error)
-        self._corrupt.add(folder)
+        self._corrupt[folder] = str(error)
 
     def _best_of(self, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
         """The first to reach the best score; NaN is no score."""

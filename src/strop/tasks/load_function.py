@@ -63,7 +63,8 @@ def _with_line(error: BaseException, file: Path) -> str:
     """The error with the line of the user's file that raised it."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {type(error).__name__}: {error.msg}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     place = f"line {lines[-1]}: " if lines else ""
     return f"{place}{type(error).__name__}: {error}"
 

@@ -13,6 +13,7 @@ from strop.config.checks import check
 from strop.config.data import DataConfig, Source
 from strop.config.root import Config
 from strop.data import ChatRenderer, DataReport, PromptTable, build_prompts, build_renderer, load_rows, prompt_budget
+from strop.errors import ConfigError
 from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
 from strop.models.stops import StopSet, find_stops
 from strop.records import Group, Sample, SamplingParams
@@ -78,9 +79,24 @@ def prepare_inputs(config: Config) -> Inputs:
         new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
         evaluation, evaluation_report = render.table(config.evaluation.source, config.evaluation.limit, new_tokens)
         check_rewards(rewards, evaluation.columns)
+    _check_cache(config, training_report, evaluation_report)
     return Inputs(
         tokenizer, renderer, task, rewards, stops, length, training, training_report, evaluation, evaluation_report
     )
+
+
+def _check_cache(config: Config, training: DataReport, evaluation: DataReport | None) -> None:
+    """Refuses a cache that cannot hold one sample of the longest prompt: the run would end when that is drawn."""
+    needed = training.longest_tokens + config.rollout.max_new_tokens
+    if evaluation is not None and config.evaluation is not None:
+        new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
+        needed = max(needed, evaluation.longest_tokens + new_tokens)
+    if needed > config.rollout.max_cache_tokens:
+        raise ConfigError(
+            f"rollout.max_cache_tokens must hold the longest prompt and its sample, {needed} tokens, "
+            f"got {config.rollout.max_cache_tokens}",
+            "Raise it to the tokens of several samples and their prompts, or lower data.max_prompt_tokens.",
+        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ checkpoints/       whole steps                evaluations.json   results before,
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,6 +95,11 @@ def check_run_folder(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
     if not exists and path.exists() and not (path.is_dir() and all(map(_is_leftover, path.iterdir()))):
         found = "other files" if path.is_dir() else "a file"
         raise ConfigError(f"{path} must be empty or a run folder, got {found}", "Choose another run.name.")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise ConfigError(
+            f"the run folder {path} must be in a folder that can be written to, got {nearest}", "Set run.output_dir."
+        )
     return folder
 
 
