@@ -28,6 +28,10 @@ def slow(completion, seconds=0.05):
     return spread(completion)
 
 
+def share_of_e(completion):
+    return completion.count("e") / 8
+
+
 def constant(completion):
     return 0.5
 

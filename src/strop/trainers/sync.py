@@ -144,9 +144,11 @@ class SyncTrainer:
         step = self.run.state.step + 1
         self.reporter.samples(step, collected.generated, [])
         self._save()
+        rewards = [reward for group in collected.generated for reward in group.valid_rewards]
+        mean_reward = f"{sum(rewards) / len(rewards):.3g}" if rewards else "none"
         raise NoSignalError(
             f"a step must find at least one group whose rewards differ, got none in {collected.num_rounds} rounds "
-            f"({len(collected.generated)} groups)",
+            f"({len(collected.generated)} groups, mean reward {mean_reward})",
             f"Look at them as step {step} of `strop samples`. Choose prompts of another difficulty, a larger "
             "rollout.group_size, or set algorithm.drop_zero_signal=false.",
         )
