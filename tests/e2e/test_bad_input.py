@@ -91,6 +91,11 @@ REFUSED_RUN_FILES = {
         ["rollout.max_cache_tokens=20"],
         ["rollout.max_cache_tokens must hold the longest prompt and its sample", "got 20"],
     ),
+    "a_probe_longer_than_the_model": (
+        ["weight_sync.probe_tokens=600"],
+        ["weight_sync.probe_tokens must be at most the model's maximum (512), got 600"],
+    ),
+    "more_threads_than_processors": (["run.threads=99999"], ["run.threads must be at most", "got 99999"]),
     "a_sample_longer_than_the_model": (
         ["rollout.max_new_tokens=512"],
         ["rollout.max_new_tokens must leave room for a prompt", "512"],
@@ -376,6 +381,16 @@ def test_a_damaged_checkpoint_is_named_and_not_evaluated(finished_run: dict[str,
 
 
 # ------------------------------------------------------------------------------------------ in a process of its own
+
+
+def test_a_reward_that_never_returns_does_not_keep_the_process_alive(folder: Path) -> None:
+    override = reward("import threading\n\n\ndef judge(completion):\n    threading.Event().wait()\n")
+    started = time.monotonic()
+    result = run_strop("train", "run.toml", override, "rewards.0.timeout_seconds=0.1", folder=folder)
+    assert time.monotonic() - started < MAX_SECONDS
+    assert result.returncode == 0, result.stderr
+    assert "must return within 0.1 seconds, and did not" in result.stdout
+
 
 ALONE = {
     "a_refused_key": (["rollout.group_size=1"], "rollout.group_size must be at least 2"),

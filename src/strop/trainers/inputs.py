@@ -79,22 +79,27 @@ def prepare_inputs(config: Config) -> Inputs:
         new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
         evaluation, evaluation_report = render.table(config.evaluation.source, config.evaluation.limit, new_tokens)
         check_rewards(rewards, evaluation.columns)
-    _check_cache(config, training_report, evaluation_report)
+    _check_lengths(config, length, training_report, evaluation_report)
     return Inputs(
         tokenizer, renderer, task, rewards, stops, length, training, training_report, evaluation, evaluation_report
     )
 
 
-def _check_cache(config: Config, training: DataReport, evaluation: DataReport | None) -> None:
-    """Refuses a cache that cannot hold one sample of the longest prompt: the run would end when that is drawn."""
-    needed = training.longest_tokens + config.rollout.max_new_tokens
+def _check_lengths(config: Config, length: int, training: DataReport, evaluation: DataReport | None) -> None:
+    """Refuses a probe longer than the model, and a cache that cannot hold one sample of the longest prompt."""
+    probe_tokens, cache_tokens = config.weight_sync.probe_tokens, config.rollout.max_cache_tokens
+    if probe_tokens > length:
+        raise ConfigError(
+            f"weight_sync.probe_tokens must be at most the model's maximum ({length}), got {probe_tokens}", "Lower it."
+        )
+    needed = max(probe_tokens, training.longest_tokens + config.rollout.max_new_tokens)
     if evaluation is not None and config.evaluation is not None:
         new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
         needed = max(needed, evaluation.longest_tokens + new_tokens)
-    if needed > config.rollout.max_cache_tokens:
+    if needed > cache_tokens:
         raise ConfigError(
-            f"rollout.max_cache_tokens must hold the longest prompt and its sample, {needed} tokens, "
-            f"got {config.rollout.max_cache_tokens}",
+            f"rollout.max_cache_tokens must hold the longest prompt and its sample, and the probe, {needed} tokens, "
+            f"got {cache_tokens}",
             "Raise it to the tokens of several samples and their prompts, or lower data.max_prompt_tokens.",
         )
 

@@ -46,3 +46,8 @@ def test_threads_are_set_and_a_negative_number_is_refused() -> None:
 def test_the_resident_size_is_at_most_its_peak() -> None:
     device = CpuDevice()
     assert 0 < device.memory_bytes() <= device.peak_memory_bytes()
+
+
+def test_more_threads_than_the_machine_has_processors_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"run\.threads must be at most the processors of this machine"):
+        build_device("cpu").set_threads(100_000)
