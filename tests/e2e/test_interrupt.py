@@ -8,7 +8,7 @@ import pytest
 from strop.api import train
 from strop.config.root import Config
 from support.children import Child
-from support.runs import SLOW_REWARD_MARK, assert_same_run, newest_checkpoint, tiny_run, write_run_file
+from support.runs import SLOW_REWARD_MARK, assert_same_run, held_out, newest_checkpoint, tiny_run, write_run_file
 
 INTERRUPTED = 130
 
@@ -52,6 +52,44 @@ def test_the_first_ends_with_a_checkpoint_and_the_resumed_run_is_the_undisturbed
     resumed = start(tmp_path, config, "--resume")
     assert resumed.wait() == 0, resumed.output
     assert_same_run(run_folder(config), whole)
+
+
+def test_a_long_rollout_is_dropped_in_the_middle(tmp_path: Path) -> None:
+    runs = [
+        tiny_run(tmp_path, run={"steps": 1, "name": name}, rollout={"group_size": 16, "max_new_tokens": 250})
+        for name in ("whole", "stopped")
+    ]
+    started = time.monotonic()
+    whole = train(runs[0]).folder
+    seconds = time.monotonic() - started
+    child = start(tmp_path, runs[1])
+    child.wait_for("run folder:")
+    time.sleep(seconds / 4)
+    pressed = time.monotonic()
+    child.interrupt()
+    assert child.wait() == INTERRUPTED, child.output
+    assert time.monotonic() - pressed < max(1.0, seconds / 2)
+    assert newest_checkpoint(run_folder(runs[1])).name == "step-00000000"
+    resumed = start(tmp_path, runs[1], "--resume")
+    assert resumed.wait() == 0, resumed.output
+    assert_same_run(run_folder(runs[1]), whole)
+
+
+def test_the_evaluation_before_the_first_step_is_dropped_and_repeated(tmp_path: Path) -> None:
+    runs = [
+        tiny_run(tmp_path, run={"steps": 1, "name": name}, reward="slow", evaluation=held_out(tmp_path, samples=8))
+        for name in ("whole", "stopped")
+    ]
+    whole = train(runs[0]).folder
+    child = start(tmp_path, runs[1])
+    child.wait_for(SLOW_REWARD_MARK)
+    child.interrupt()
+    assert child.wait() == INTERRUPTED, child.output
+    assert child.output.count(SLOW_REWARD_MARK) < 24
+    resumed = start(tmp_path, runs[1], "--resume")
+    assert resumed.wait() == 0, resumed.output
+    assert_same_run(run_folder(runs[1]), whole)
+    assert (run_folder(runs[1]) / "evaluations.json").read_text() == (whole / "evaluations.json").read_text()
 
 
 def test_the_second_ends_at_once_and_the_checkpoint_before_is_whole(tmp_path: Path) -> None:

@@ -1,17 +1,25 @@
-"""Ctrl-C: the first asks the run to stop between two phases, the second stops it at once."""
+"""Ctrl-C: the first asks the run to stop, the second stops it at once.
 
+What can be repeated exactly (a rollout, an evaluation) is dropped; what changes weights is finished first.
+"""
+
+import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, TypeVar
 
-_FIRST_MESSAGE = b"\nStopping after this phase, with a checkpoint. Ctrl-C again stops at once.\n"
+_FIRST_MESSAGE = b"\nStopping: a rollout is dropped, an update is finished. Ctrl-C again stops at once.\n"
+_LOOK_SECONDS = 0.1
+_END_SECONDS = 10.0
+_Result = TypeVar("_Result")
 
 
 class StopFlag:
-    """Whether the run was asked to stop; the trainer reads it between two phases."""
+    """Whether the run was asked to stop; the trainer reads it between two phases and while it samples."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -48,3 +56,15 @@ def stop_on_interrupt() -> Iterator[StopFlag]:
         yield flag
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+async def unless_stopped(work: Coroutine[Any, Any, _Result], stop: StopFlag) -> _Result | None:
+    """Returns the result of the work; cancels it as soon as the run is asked to stop, and returns None."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (task.done() or stop.is_set):
+            await asyncio.wait([task], timeout=_LOOK_SECONDS)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=_END_SECONDS)

@@ -203,6 +203,6 @@ def _ending(config: Config, folder: RunFolder, steps: int, *, was_interrupted: b
         text += f"\n  look at what was sampled:  strop samples {folder.path}"
     if config.checkpoint.every:
         text += f"\n  write a model folder:      strop export {folder.path} my-model"
-    if was_interrupted or steps < config.run.steps:
+    if config.checkpoint.every and (was_interrupted or steps < config.run.steps):
         text += "\n  go on:                     the same command with --resume"
     return text

@@ -5,8 +5,8 @@
     step:  collect --groups--> update --weights--> publish and prove --> [evaluate] --> report --> [checkpoint]
     [evaluate], compare before and after
 
-Ctrl-C is read between phases: a step whose groups are not trained yet gives its prompts back, so that resuming
-is as if it had never stopped.
+Ctrl-C drops a rollout that is under way and puts the prompt stream back to before it, so that resuming is as if the
+run had never stopped; a step whose rollout is complete is finished.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from strop.checkpoint.store import FolderStore
-from strop.cluster.interrupts import StopFlag
+from strop.cluster.interrupts import StopFlag, unless_stopped
 from strop.errors import StropError
 from strop.metrics import Metrics, maximum, merge, values
 from strop.metrics.activity import Detail
 from strop.records import Group
 from strop.trainers.build import Run
-from strop.trainers.evaluate import Evaluation, EvaluationPlan, evaluate
+from strop.trainers.evaluate import Evaluation, EvaluationPlan, EvaluationSettings, evaluate
 from strop.trainers.report import Reporter
 from strop.trainers.statistics import group_metrics
 from strop.trainers.step import Collected, Updated, collect, update
@@ -88,7 +88,7 @@ class SyncTrainer:
         with self._phase("publish", "the first weights to reach the sampler"):
             metrics = run.cluster.run(run.publisher.start(state.version, canary=self.settings.canary))
         if state.step == 0:
-            if self.settings.evaluate_before:
+            if self.settings.evaluate_before and not self._stop.is_set:
                 metrics = merge([metrics, self._evaluate()])
             self.reporter.step(0, self.settings.total_steps, metrics | self._timing(), [])
         else:
@@ -97,9 +97,8 @@ class SyncTrainer:
     def _step(self) -> bool:
         """One step; False where the run must end before it was trained."""
         run = self.run
-        with self._phase("rollout", self._rollout_detail):
-            collected = run.cluster.run(collect(run.roles, run.step))
-        if not self._is_trainable(collected):
+        collected = self._collect()
+        if collected is None or not self._is_trainable(collected):
             return False
         with self._phase("update", f"gradients of {len(collected.kept)} groups"):
             updated = update(run.roles, run.step, collected.kept)
@@ -124,11 +123,17 @@ class SyncTrainer:
 
     # ----------------------------------------------------------------------------------------- its parts
 
+    def _collect(self) -> Collected | None:
+        """Collects a batch; None, and no prompt taken, where the run was asked to stop meanwhile."""
+        run, before = self.run, self.run.stream.state()
+        with self._phase("rollout", self._rollout_detail):
+            collected = run.cluster.run(unless_stopped(collect(run.roles, run.step), self._stop))
+        if collected is None:
+            run.stream.restore(before)
+        return collected
+
     def _is_trainable(self, collected: Collected) -> bool:
-        """Whether there is something to train on; gives the prompts back where the run was asked to stop."""
-        if self._stop.is_set:
-            self.run.stream.give_back([group.prompt for group in collected.generated])
-            return False
+        """Whether there is something to train on."""
         if not collected.generated:
             self.reporter.console.info("the data are used up: every prompt was served `data.epochs` times")
             return False
@@ -171,18 +176,27 @@ class SyncTrainer:
     def _evaluate(self) -> Metrics:
         if self.evaluation is None:
             return {}
-        run, step = self.run, self.run.state.step
+        step = self.run.state.step
         results: list[Evaluation] = []
         with self._phase("eval", f"{len(self.evaluation.prompts)} held-out prompts"):
             for settings in self.evaluation.settings:
-                coroutine = evaluate(run.roles.sampler, run.roles.judge, self.evaluation.prompts, settings)
-                results.append(run.cluster.run(coroutine))
+                result = self._evaluate_as(settings)
+                if result is None:
+                    return {}
+                results.append(result)
             drift = self._measure_drift(results[0].groups)
         self._evaluated_step = step
         self.reporter.evaluation(step, results)
         metrics = merge([drift, *(result.metrics for result in results)])
         self._scores = values(metrics)
         return metrics
+
+    def _evaluate_as(self, settings: EvaluationSettings) -> Evaluation | None:
+        """One way of evaluating; None where the run was asked to stop before its first step, which is repeated."""
+        run, plan = self.run, self.evaluation
+        assert plan is not None, "only called where there is a plan"
+        coroutine = evaluate(run.roles.sampler, run.roles.judge, plan.prompts, settings)
+        return run.cluster.run(coroutine if run.state.step else unless_stopped(coroutine, self._stop))
 
     def _measure_drift(self, groups: Sequence[Group]) -> Metrics:
         if self.run.state.step == 0:

@@ -1,4 +1,4 @@
-"""The first Ctrl-C stops between two phases, the second at once."""
+"""The first Ctrl-C asks a run to stop, the second stops it at once."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from strop.cluster import LocalCluster, StopFlag, stop_on_interrupt
+from strop.cluster import LocalCluster, StopFlag, stop_on_interrupt, unless_stopped
 
 
 def press_ctrl_c() -> None:
@@ -67,3 +67,34 @@ def test_in_another_thread_there_is_a_flag_and_no_handler() -> None:
     thread.start()
     thread.join()
     assert flags[0].is_set
+
+
+def run_work(stop: StopFlag, seconds: float, ended: list[str]) -> str | None:
+    async def work() -> str:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            ended.append("cleaned up")
+        return "whole"
+
+    with LocalCluster() as cluster:
+        return cluster.run(unless_stopped(work(), stop))
+
+
+def test_work_that_nobody_stops_gives_its_result() -> None:
+    assert run_work(StopFlag(), 0, []) == "whole"
+
+
+def test_work_is_cancelled_and_cleans_up_when_the_run_is_asked_to_stop() -> None:
+    stop, ended = StopFlag(), []
+    threading.Timer(0.2, stop.set).start()
+    assert run_work(stop, 60, ended) is None
+    assert ended == ["cleaned up"]
+
+
+def test_what_work_raises_comes_through() -> None:
+    async def work() -> None:
+        raise KeyError("missing")
+
+    with LocalCluster() as cluster, pytest.raises(KeyError, match="missing"):
+        cluster.run(unless_stopped(work(), StopFlag()))
