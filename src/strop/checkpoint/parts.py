@@ -1,8 +1,8 @@
 """Small parts of a checkpoint: JSON states, files and groups.
 
 A step folder of a run holds these parts, each a folder: `engine` (the training engine's own files), `prompts`
-(the prompt stream), `trainer` (counters and the proof's state), `groups` (collected but untrained groups),
-`metrics` (how far the metric files go), `config` (the resolved config).
+(the prompt stream), `trainer` (counters), `proof` (the probe and what was proven), `drift` (samples of the first
+policy), `groups` (collected but untrained groups).
 """
 
 import json

@@ -23,13 +23,13 @@ from strop.errors import ConfigError
 __all__ = ["dump_config", "load_config", "read_tree"]
 
 
-def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
     """Reads a run file (none: only the overrides) and lays `section.key=value` overrides over it.
 
     Raises ConfigError with every problem at once, each with its dotted key, what must be and what was got.
     It says nothing of keys that do not go together: `strop.config.checks.check` does.
     """
-    tree = read_tree(path) if path is not None else {}
+    tree = read_tree(Path(path)) if path is not None else {}
     for text in overrides:
         apply_override(tree, parse_override(text), _default_lists())
     return _build(tree, str(path) if path is not None else "the command line")

@@ -31,7 +31,6 @@ PACKAGES = (
     PackageRange("datasets", "5.2.0", ">=4.0", "data", "Hugging Face data sets"),
     PackageRange("pyarrow", "26.0.1", ">=20", "parquet", "Parquet files"),
     PackageRange("reasoning-gym", "0.1.25", ">=0.1.25", "reasoning-gym", "reasoning_gym tasks"),
-    PackageRange("math-verify", "0.9.0", ">=0.9", "math", "the task math"),
     PackageRange("tensorboard", "2.21.0", ">=2.19", "tensorboard", "the sink tensorboard"),
     PackageRange("wandb", "0.31.0", ">=0.20", "wandb", "the sink wandb"),
     PackageRange("trackio", "0.43.0", ">=0.40", "trackio", "the sink trackio"),

@@ -21,7 +21,6 @@ PACKAGES = (
     "peft",
     "datasets",
     "reasoning-gym",
-    "math-verify",
 )
 VARIABLE_PREFIXES = ("OMP_", "GOMP_", "MKL_", "CUDA_VISIBLE", "ASCEND_RT_VISIBLE", "HIP_VISIBLE", "PYTORCH_", "TORCH_")
 GIT_TIMEOUT_SECONDS = 5.0
