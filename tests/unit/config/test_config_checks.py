@@ -93,16 +93,21 @@ CASES = [
     ),
     (["checkpoint.every=0", "checkpoint.keep=3"], "checkpoint.keep", ["checkpoint.every=1"]),
     (["checkpoint.best_is=lowest"], "checkpoint.best_is", ["checkpoint.best_is=highest"]),
-    (["checkpoint.keep_best=eval/sampled/accuracy"], "checkpoint.keep_best", [*EVALUATION, "evaluation.every=1"]),
+    (["checkpoint.keep_best=eval/sampled/accuracy"], "checkpoint.keep_best", [*EVALUATION, "evaluation.every=10"]),
     (
-        [*EVALUATION, "evaluation.every=1", "checkpoint.keep_best=eval/reward"],
+        [*EVALUATION, "evaluation.every=5", "checkpoint.keep_best=eval/sampled/accuracy"],
+        "checkpoint.keep_best",
+        ["checkpoint.every=5"],
+    ),
+    (
+        [*EVALUATION, "evaluation.every=20", "checkpoint.keep_best=eval/reward"],
         "checkpoint.keep_best",
         ["checkpoint.keep_best=eval/sampled/mean"],
     ),
     (
         [*EVALUATION, "checkpoint.keep_best=eval/sampled/accuracy"],
         "checkpoint.keep_best",
-        ["evaluation.every=1"],
+        ["evaluation.every=10"],
     ),
     (["model.path=package:x", "model.revision=f"], "model.revision", ["model.path=x"]),
     (["model.path=package:x", "model.trust_remote_code=true"], "model.trust_remote_code", ["model.path=x"]),
@@ -177,7 +182,7 @@ def test_a_default_written_out_is_not_refused() -> None:
 
 
 def test_greedy_results_are_reported_only_where_they_are_asked_for() -> None:
-    wanted = [*BASE, *EVALUATION, "evaluation.every=1", "checkpoint.keep_best=eval/greedy/accuracy"]
+    wanted = [*BASE, *EVALUATION, "evaluation.every=10", "checkpoint.keep_best=eval/greedy/accuracy"]
     assert [refusal.key for refusal in refusals(load_config(None, wanted))] == ["checkpoint.keep_best"]
     assert refusals(load_config(None, [*wanted, "evaluation.greedy=true"])) == []
 

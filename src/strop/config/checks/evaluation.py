@@ -109,9 +109,17 @@ def _check_keep_best(config: Config, name: str) -> Iterator[Refusal]:
             f"must be a metric that the evaluation reports ({', '.join(reported)}), got {name!r}",
             "Take one of these.",
         )
-    if config.evaluation.every == 0:
+    between, every = config.evaluation.every, config.checkpoint.every
+    if between == 0:
         yield Refusal(
             "checkpoint.keep_best",
             "needs evaluations between the steps, and evaluation.every is 0",
             "Set evaluation.every, to checkpoint.every say.",
+        )
+    elif every and between % every:
+        yield Refusal(
+            "checkpoint.keep_best",
+            f"needs a checkpoint at each evaluation, or the best step may be lost, got evaluations every {between} "
+            f"steps and checkpoints every {every}",
+            "Make evaluation.every a multiple of checkpoint.every.",
         )
