@@ -15,6 +15,10 @@ from support.tiny import tiny_folder
 from support.tokenizer import tiny_tokenizer
 
 
+def num_tokens(text: str) -> int:
+    return len(tiny_tokenizer().encode(text))
+
+
 def make_sample(index: int, reward: float | None, finish: str, text: str) -> SampleRecord:
     token_ids = np.array([1, 2, *tiny_tokenizer().encode(text)])
     mask = np.arange(len(token_ids)) >= 2
@@ -77,15 +81,15 @@ def test_a_listing_shows_each_prompt_once_above_its_samples(run_folder: Path) ->
         "step 2, prompt a, visit 0, task sums",
         "  | Question of",
         "  | a?",
-        "  [0] reward 1, right 1, short 0.5, stopped, 4 tokens",
+        f"  [0] reward 1, right 1, short 0.5, stopped, {num_tokens('four')} tokens",
         "      four",
-        "  [1] reward 0, right 0, short 0.5, length, 4 tokens",
+        f"  [1] reward 0, right 0, short 0.5, length, {num_tokens('five')} tokens",
         "      five",
         "",
         "step 2, prompt b, visit 0, task sums, left out of training",
         "  | Question of",
         "  | b?",
-        "  [0] reward 0.5, right 0.5, short 0.5, stopped, 3 tokens",
+        f"  [0] reward 0.5, right 0.5, short 0.5, stopped, {num_tokens('six')} tokens",
         "      six",
         "",
     ]
