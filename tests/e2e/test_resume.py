@@ -1,5 +1,6 @@
 """Stopping after a step and resuming is as if the run had never stopped."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,28 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     assert train(config, resume=True).steps == 2
     assert (stored_samples(folder), stored_metrics(folder)) == records
     assert_same_tensors(checkpoint_tensors(folder), tensors)
+
+
+def test_what_was_written_after_the_checkpoint_is_cut(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path, evaluation=held_out(tmp_path, every=1), checkpoint={"every": 1, "keep": 4})
+    folder = train(config).folder
+    for step in (3, 4):
+        shutil.rmtree(folder / "checkpoints" / f"step-{step:08d}")
+    shorter = config.model_copy(update={"run": config.run.model_copy(update={"steps": 2})})
+    train(shorter, resume=True)
+    assert list(stored_samples(folder)) == ["step_000001.jsonl.gz", "step_000002.jsonl.gz"]
+    assert [line["step"] for line in stored_metrics(folder)] == [0, 1, 2]
+    assert list(json.loads((folder / "evaluations.json").read_text())) == ["0", "1", "2"]
+
+
+def test_a_second_epoch_draws_other_samples_from_the_same_prompts(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path, rows=2, run={"steps": 2}, training={"learning_rate": 1e-12})
+    store = SampleStore(train(config).folder / "samples")
+    texts = [
+        {(group.prompt_id, sample.text) for group in store.read(step) for sample in group.samples} for step in (1, 2)
+    ]
+    assert {prompt for prompt, _ in texts[0]} == {prompt for prompt, _ in texts[1]}
+    assert not texts[0] & texts[1]
 
 
 @pytest.mark.parametrize(("rows", "prompts_per_step"), [(7, 4), (3, 8), (5, 2), (1, 1)])
