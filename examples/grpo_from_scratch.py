@@ -13,7 +13,7 @@ It trains with one update a batch, as a run file does by default.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -70,6 +70,18 @@ def token_weights(groups: Sequence[Group]) -> dict[SampleKey, float]:
     return {key: 1 / (len(lengths) * length) for key, length in lengths.items()}
 
 
+def teaching(groups: Sequence[Group], weights: Mapping[SampleKey, float]) -> dict[SampleKey, float]:
+    """Returns the weights of samples whose advantage is not 0: the others have no gradient.
+
+    They stay in the denominators, and where none is left the optimizer rests instead of coasting on its momentum.
+    """
+    return {
+        (g, s): weight
+        for (g, s), weight in weights.items()
+        if any(row.advantages.any() for row in groups[g].samples[s].rows)
+    }
+
+
 def clipped_loss(inputs: LossInputs) -> LossOutputs:
     """Sums weight * -min(ratio * A, clip(ratio) * A) over the N sampled tokens of a micro-batch.
 
@@ -88,7 +100,7 @@ def train_step(session: Session, num_prompts: int) -> list[Group]:
     if not groups:
         return []
     groups = [with_advantages(group) for group in groups]
-    session.forward_backward(groups, loss=clipped_loss, weights=token_weights(groups))
+    session.forward_backward(groups, loss=clipped_loss, weights=teaching(groups, token_weights(groups)))
     report = session.optimizer_step()
     if report.applied:
         session.publish()

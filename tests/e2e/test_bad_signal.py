@@ -108,3 +108,11 @@ def test_a_run_goes_on_after_a_single_update_that_was_not_finite(tmp_path: Path)
     lines = stored_metrics(train(config).folder)[1:]
     assert sum(line["update/skipped"] for line in lines) == 1
     assert sum(line["update/applied"] for line in lines) == 2
+
+
+def test_a_reward_that_float32_cannot_hold_is_invalid_and_the_run_goes_on(tmp_path: Path) -> None:
+    folder = train(tiny_run(tmp_path, reward="beyond_float32")).folder
+    lines = stored_metrics(folder)[1:]
+    assert any(0 < line["samples/error_share"] < 1 for line in lines)
+    assert all(line["reward/mean"] <= 1 for line in lines)
+    assert sum(line["update/applied"] for line in lines) > 0

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from strop.api import open_session, train
+from strop.config.evaluation import EvaluationConfig
 from strop.config.root import Config
 from strop.metrics import values
 from strop.records import Group
@@ -76,6 +77,20 @@ def test_evaluation_changes_nothing_of_the_training(tmp_path: Path) -> None:
     folders = [train(config).folder for config in (silent, watched)]
     assert_same_tensors(*(engine_tensors(folder) for folder in folders))
     assert stored_samples(folders[0]) == stored_samples(folders[1])
+
+
+def test_evaluation_draws_from_streams_of_its_own(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path, run={"seed": 3})
+    same_rows = config.model_copy(
+        update={"evaluation": EvaluationConfig(source=config.data.source, samples=config.rollout.group_size)}
+    )
+    with open_session(same_rows) as session:
+        (evaluation,) = session.evaluate()
+        trained = {group.prompt.prompt_id: group for group in session.sample(session.prompts(8))}
+        pairs = [(group, trained[group.prompt.prompt_id]) for group in evaluation.groups]
+        texts = [[session.text(sample) for sample in group.samples] for pair in pairs for group in pair]
+    assert len(pairs) == 8
+    assert all(one != two for one, two in zip(texts[::2], texts[1::2], strict=True))
 
 
 def test_checkpoints_and_stored_samples_change_nothing_of_the_training(tmp_path: Path) -> None:

@@ -36,8 +36,13 @@ def weights_of_the_example(config: Config) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"rows": 5, "training": {**SCALE_MATTERS, "micro_batch_tokens": 40}}, {"rollout": {"temperature": 0.7}}],
-    ids=["plain", "small_micro_batches_across_an_epoch_end", "at_another_temperature"],
+    [
+        {},
+        {"rows": 5, "training": {**SCALE_MATTERS, "micro_batch_tokens": 40}},
+        {"rollout": {"temperature": 0.7}},
+        {"reward": "half_constant", "rollout": {"prompts_per_step": 1}, "data": {"shuffle": False}},
+    ],
+    ids=["plain", "small_micro_batches_across_an_epoch_end", "at_another_temperature", "a_step_without_signal"],
 )
 def test_three_steps_of_the_example_give_the_weights_of_a_run(tmp_path: Path, settings: dict[str, Any]) -> None:
     config = tiny_run(tmp_path, run={"steps": 3}, **{"training": SCALE_MATTERS, **settings})
@@ -65,7 +70,9 @@ def test_two_updates_and_two_epochs_a_batch_are_the_same_loop_over_halves(tmp_pa
     with open_session(config) as session:
         groups = [example.with_advantages(group) for group in session.reward(session.sample(session.prompts(2)))]
         for part in [groups[:1], groups[1:]] * 2:
-            session.forward_backward(part, loss=example.clipped_loss, weights=example.token_weights(part))
+            session.forward_backward(
+                part, loss=example.clipped_loss, weights=example.teaching(part, example.token_weights(part))
+            )
             session.optimizer_step()
         looped = {chunk.name: chunk.tensor.clone() for chunk in session.run.policy.export_weights()}
     assert max(relative_error(looped[name], tensor) for name, tensor in trained.items()) <= 1e-5

@@ -46,6 +46,11 @@ def huge(completion):
     return 1e30 * spread(completion)
 
 
+def beyond_float32(completion):
+    """As large as a Python float can be, for some samples."""
+    return 1e300 if len(completion) % 2 else spread(completion)
+
+
 def huge_once(completion, question):
     return huge(completion) if question == "What is 1" else spread(completion)
 '''

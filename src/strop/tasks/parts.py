@@ -12,9 +12,12 @@ import numpy as np
 
 from strop.records import RewardPart
 
+LARGEST_REWARD = float(np.finfo(np.float32).max)
+"""Advantages are float32."""
+
 
 def part_of(returned: Any, place: str) -> RewardPart:
-    """The part of one returned value: None is invalid, what is not a finite number is a failure.
+    """The part of one returned value: None is invalid, what is no number that float32 can hold is a failure.
 
     bool and numpy scalars are numbers. `place` names function, prompt and sample in the error.
     """
@@ -28,8 +31,10 @@ def part_of(returned: Any, place: str) -> RewardPart:
         value = float(returned)
     except OverflowError:
         value = math.inf
-    if not math.isfinite(value):
-        return RewardPart(None, error=f"{place}: must return a finite number, got {value}")
+    if not abs(value) <= LARGEST_REWARD:
+        return RewardPart(
+            None, error=f"{place}: must return a finite number of at most {LARGEST_REWARD:.2g}, got {value}"
+        )
     return RewardPart(value)
 
 
