@@ -95,11 +95,11 @@ class RolloutEngine(Sampler, Scorer, Protocol):
     async def resume(self) -> None:
         """Goes on after `pause`."""
 
-    async def sleep(self) -> None:
-        """Gives device memory back where the platform can; running requests must be interrupted before."""
+    async def sleep(self, *, drop_weights: bool = False) -> None:
+        """Gives the memory of caches back, and that of weights where asked; interrupt open requests before."""
 
     async def wake(self) -> None:
-        """Takes the memory again; weights must be received anew if `sleep` dropped them."""
+        """Serves again; where `sleep` dropped weights, a full set must be received before anything is sampled."""
 
     async def receive_weights(self, chunks: Iterable[WeightChunk], version: int) -> WeightReceipt:
         """Takes one full set of weights, drops every cache that depends on them, and reports what it holds.

@@ -193,6 +193,7 @@ ROLLOUT = {
     "rollout.stop_token_ids": Effect([f"rollout.stop_token_ids={list(range(100))}"], metric("samples/truncated_share")),
     "rollout.max_running": Effect(["rollout.max_running=1"], called("decode steps"), run=operations),
     "rollout.max_cache_tokens": Effect(["rollout.max_cache_tokens=60"], called("decode steps"), run=operations),
+    "rollout.sleep_during_update": Effect(["rollout.sleep_during_update=false"], metric("memory/released_bytes")),
     "rollout.packed_linears": Effect(
         ["rollout.packed_linears=false"], called("mkldnn._linear_pointwise.default"), run=operations
     ),

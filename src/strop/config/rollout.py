@@ -32,5 +32,7 @@ class RolloutConfig(Section):
     """Samples that run at the same time; others wait."""
     max_cache_tokens: int = Field(default=262144, ge=1)
     """Bound on the tokens in the KV cache."""
+    sleep_during_update: bool = True
+    """Gives the sampler's cache and packed weights back while the policy is updated; they come with the publication."""
     packed_linears: bool = True
     """On a CPU, holds linear weights in oneDNN's packed layout, which decodes faster."""

@@ -26,7 +26,7 @@ from strop.records import Completion, Group, GroupRequest
 from strop.tasks import build_task
 from strop.trainers.build import Run, build_run
 from strop.trainers.inputs import Inputs
-from strop.trainers.step import collect, update
+from strop.trainers.step import collect, prepare_update, update
 
 PHASES = ("rollout", "update", "publish")
 
@@ -108,7 +108,9 @@ def _step(run: Run, clock: PhaseClock, version: int) -> tuple[list[Group], int]:
     with clock.phase("rollout"):
         collected = run.cluster.run(collect(run.roles, run.step))
     with clock.phase("update"):
-        updated = update(run.roles, run.step, collected.kept)
+        prepared = prepare_update(run.roles, run.step, collected.kept)
+        run.cluster.run(run.engine.sleep(drop_weights=True))
+        updated = update(run.roles, run.step, prepared)
     with clock.phase("publish"):
         run.policy.set_version(version)
         run.cluster.run(run.publisher.publish(version))

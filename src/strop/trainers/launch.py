@@ -192,6 +192,7 @@ def _schedule(config: Config) -> ScheduleSettings:
         evaluate_after=evaluation.after if evaluation else False,
         solved_at=evaluation.solved_at if evaluation else 1.0,
         canary=config.weight_sync.canary,
+        sampler_sleeps=config.rollout.sleep_during_update,
         stops_without_signal=resolve_algorithm(config.algorithm, 1).drop_zero_signal,
     )
 

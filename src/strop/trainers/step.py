@@ -79,6 +79,22 @@ class Collected:
 
 
 @dataclass(frozen=True)
+class PreparedUpdate:
+    """A step's updates before the first of them: what is trained on, and how."""
+
+    groups: list[Group]
+    """The groups with their advantages."""
+    parts: list[list[Group]]
+    """The mini-batches."""
+    plans: list[MicroBatchPlan]
+
+    @property
+    def num_targets(self) -> int:
+        """Predictions that bear loss in one epoch; 0 where there is nothing to learn."""
+        return sum(plan.num_targets for plan in self.plans)
+
+
+@dataclass(frozen=True)
 class Updated:
     """What one step's updates did."""
 
@@ -147,11 +163,17 @@ async def sample_group(sampler: Sampler, prompt: Prompt, keys: Sequence[StreamKe
 # ------------------------------------------------------------------------------------------- update
 
 
-def update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> Updated:
-    """Runs every mini-batch of every epoch over the groups, one optimizer update each."""
+def prepare_update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> PreparedUpdate:
+    """Computes advantages, packs the mini-batches, and attaches reference and old log-probs where needed."""
     groups = roles.algorithm.advantages(groups)
     parts = split_evenly(groups, settings.updates_per_batch)
     plans = attach_old_logprobs(roles, settings, [plan_mini_batch(roles, settings, part) for part in parts])
+    return PreparedUpdate(list(groups), parts, plans)
+
+
+def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Updated:
+    """Runs every mini-batch of every epoch, one optimizer update each."""
+    parts, plans = prepared.parts, prepared.plans
     metrics: list[Metrics] = []
     reports: list[UpdateReport] = []
     notes: list[str] = []
@@ -161,7 +183,7 @@ def update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> Upd
             with naming_prompts(part):
                 reports.append(roles.policy.optimizer_step())
             notes += skip_note(reports[-1], part)
-    return Updated(list(groups), merge(metrics) | update_metrics(reports, plans), reports, notes)
+    return Updated(prepared.groups, merge(metrics) | update_metrics(reports, plans), reports, notes)
 
 
 def skip_note(report: UpdateReport, groups: Sequence[Group]) -> list[str]:

@@ -20,11 +20,12 @@ from strop.errors import StropError
 from strop.metrics import Metrics, maximum, merge, values
 from strop.metrics.activity import Detail
 from strop.records import Group
+from strop.rollout.native.engine import NativeEngine
 from strop.trainers.build import Run
 from strop.trainers.evaluate import Evaluation, EvaluationPlan, EvaluationSettings, evaluate
 from strop.trainers.report import Reporter
 from strop.trainers.statistics import group_metrics
-from strop.trainers.step import Collected, Updated, collect, update
+from strop.trainers.step import Collected, Updated, collect, prepare_update, update
 
 
 class NoSignalError(StropError):
@@ -44,6 +45,8 @@ class ScheduleSettings:
     evaluate_after: bool
     solved_at: float
     canary: bool
+    sampler_sleeps: bool
+    """Gives the sampler's memory back during updates."""
     stops_without_signal: bool
     """Ends the run where a step finds no group worth training on."""
 
@@ -101,7 +104,9 @@ class SyncTrainer:
         if collected is None or not self._is_trainable(collected):
             return False
         with self._phase("update", f"gradients of {len(collected.kept)} groups"):
-            updated = update(run.roles, run.step, collected.kept)
+            prepared = prepare_update(run.roles, run.step, collected.kept)
+            self._make_room(prepared.num_targets)
+            updated = update(run.roles, run.step, prepared)
         run.state.step += 1
         published = self._publish(updated)
         evaluated = self._evaluate() if self._is_evaluation_due() else {}
@@ -126,6 +131,7 @@ class SyncTrainer:
     def _collect(self) -> Collected | None:
         """Collects a batch; None, and no prompt taken, where the run was asked to stop meanwhile."""
         run, before = self.run, self.run.stream.state()
+        run.cluster.run(_with_empty_cache(run.engine))
         with self._phase("rollout", self._rollout_detail):
             collected = run.cluster.run(unless_stopped(collect(run.roles, run.step), self._stop))
         if collected is None:
@@ -158,12 +164,18 @@ class SyncTrainer:
             "rollout.group_size, or set algorithm.drop_zero_signal=false.",
         )
 
+    def _make_room(self, num_targets: int) -> None:
+        """Lets the sampler sleep while gradients are computed: the publication brings its weights anew."""
+        if self.settings.sampler_sleeps and num_targets:
+            self.run.cluster.run(self.run.engine.sleep(drop_weights=True))
+
     def _publish(self, updated: Updated) -> Metrics:
-        """Publishes and proves where the weights changed."""
+        """Publishes and proves where the weights changed, or where the sampler gave its own back."""
         run, state = self.run, self.run.state
-        if not any(report.applied for report in updated.reports):
+        is_changed = any(report.applied for report in updated.reports)
+        if not is_changed and run.engine.version is not None:
             return {}
-        state.version += 1
+        state.version += is_changed
         run.policy.set_version(state.version)
         with self._phase("publish", "the proof of weight sync"):
             return run.cluster.run(run.publisher.publish(state.version))
@@ -219,7 +231,10 @@ class SyncTrainer:
             timing["timing/reward_seconds"] = maximum(collected.reward_seconds, "s")
         state.tokens_sampled += int(metrics["tokens/sampled"].value)
         state.samples_rewarded += sum(len(group.samples) for group in collected.generated)
-        memory = {"memory/peak_bytes": maximum(run.device.peak_memory_bytes(), "bytes")}
+        memory = {
+            "memory/peak_bytes": maximum(run.device.peak_memory_bytes(), "bytes"),
+            "memory/released_bytes": maximum(run.engine.counters.released_bytes, "bytes"),
+        }
         self.reporter.samples(state.step, collected.generated, updated.groups)
         everything = metrics | updated.metrics | further | timing | memory
         self.reporter.step(state.step, self.settings.total_steps, everything, collected.generated)
@@ -244,3 +259,9 @@ class SyncTrainer:
 
     def _phase(self, name: str, detail: Detail = "") -> AbstractContextManager[None]:
         return self.reporter.console.phase(name, detail)
+
+
+async def _with_empty_cache(engine: NativeEngine) -> None:
+    """Frees the cache, so that its shapes, and with them rounding, do not depend on what ran before."""
+    await engine.sleep()
+    await engine.wake()

@@ -1,6 +1,6 @@
 """The publisher: brings a version of the weights to every replica and proves that it arrived.
 
-    IDLE --> HOLDING    shut the gate, interrupt requests inside (they come back aborted), pause the engines
+    IDLE --> HOLDING    shut the gate, interrupt requests inside (they come back aborted), wake and pause the engines
          --> UPDATING   stream the weights, drop caches, compare the books, resume the engines
          --> PROVING    probe every replica; the gate is still shut, so nothing else is sampled
          --> PUBLISHED  the version counts, the gate opens            (--> HOLDING at the next publication)
@@ -168,6 +168,7 @@ class Publisher:
             await self._gate.emptied(self._timeout_seconds)
         except TimeoutError as error:
             raise SyncError(f"weights cannot be published: {error}") from error
+        await self._each(lambda replica: replica.engine.wake())
         await self._each(lambda replica: replica.engine.pause())
 
     async def _update(self, weights: Weights, version: int) -> None:

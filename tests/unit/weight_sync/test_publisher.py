@@ -72,7 +72,7 @@ def test_the_order_is_interrupt_pause_receive_resume_and_only_then_the_probe() -
     rig.start(canary=False)
     rig.samplers[0].calls.clear()
     rig.step_and_publish()
-    assert rig.samplers[0].calls == ["interrupt", "pause", "receive", "resume", "generate"]
+    assert rig.samplers[0].calls == ["interrupt", "wake", "pause", "receive", "resume", "generate"]
 
 
 def test_seconds_of_publication_and_proof_are_reported_apart() -> None:

@@ -67,7 +67,7 @@ class NativeEngine:
 
     @property
     def version(self) -> int | None:
-        """The version of the weights; None after a publication that failed half-way."""
+        """The version of the weights; None where they were dropped, or after a publication that failed half-way."""
         return self._version
 
     @property
@@ -121,11 +121,19 @@ class NativeEngine:
         if self._open:
             self._start_pump()
 
-    async def sleep(self) -> None:
-        """Gives the cache's memory back; the weights stay. Raises RuntimeError while requests are open."""
+    async def sleep(self, *, drop_weights: bool = False) -> None:
+        """Gives the cache's memory back, and with `drop_weights` that of packed weights; plain weights stay.
+
+        Raises RuntimeError while requests are open.
+        """
         if self._open:
             raise RuntimeError(f"no request may be open to sleep, got {len(self._open)}: call interrupt() first")
+        self._stepper.counters.released_bytes += self._memory.num_bytes
         self._memory.release()
+        if drop_weights:
+            released_bytes = self._network.weights.release()
+            self._stepper.counters.released_bytes += released_bytes
+            self._version = None if released_bytes else self._version
         self._state = EngineState.ASLEEP
 
     async def wake(self) -> None:
@@ -182,7 +190,9 @@ class NativeEngine:
 
     def _require_whole_weights(self) -> None:
         if self._version is None:
-            raise RuntimeError("the weights are a mixture after a failed publication: receive a full set first")
+            raise RuntimeError(
+                "the weights were given back, or are a mixture after a failed publication: receive a full set first"
+            )
 
     def _require_awake(self, verb: str) -> None:
         if self._state is EngineState.ASLEEP:

@@ -35,17 +35,26 @@ class PackedLinear(nn.Module):
     def write(self, weight: torch.Tensor) -> None:
         """Replaces the weight."""
         plain = weight.detach().to(device="cpu", dtype=torch.float32).contiguous()
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(plain, PACKED_FOR_ROWS)
+        self._packed: torch.Tensor | None = torch.ops.mkldnn._reorder_linear_weight(plain, PACKED_FOR_ROWS)
+
+    def release(self) -> None:
+        """Gives the weight's memory back; `write` takes a new one."""
+        self._packed = None
 
     @torch.no_grad()
     def read(self) -> torch.Tensor:
         """Returns the [O, I] weight as it is held, unpacked into a new tensor."""
-        weight: torch.Tensor = self._packed.to_dense()
+        weight: torch.Tensor = self._held().to_dense()
         return weight
+
+    def _held(self) -> torch.Tensor:
+        if self._packed is None:
+            raise RuntimeError("the weight was given back and not received again")
+        return self._packed
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Returns [..., O] for [..., I]."""
-        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
+        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._held(), self.bias, "none", [], "")
         return outputs
 
 

@@ -72,6 +72,11 @@ class KvRectangle:
         for tensor in self._tensors():
             tensor[first_row:] = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """The memory that keys and values of all layers take."""
+        return sum(tensor.nbytes for tensor in self._tensors())
+
     def release(self) -> None:
         """Gives all memory back."""
         self.shape = RectangleShape(0, 0)
@@ -103,6 +108,11 @@ class KvMemory:
     def num_tokens(self) -> int:
         """The tokens that memory is held for."""
         return self.prefixes.shape.num_tokens + self.own.shape.num_tokens
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that both rectangles take."""
+        return self.prefixes.num_bytes + self.own.num_bytes
 
     def reserve(self, prefixes: RectangleShape, own: RectangleShape) -> None:
         """Makes room for what is needed now; the caller has made sure that the sum is within the bound."""

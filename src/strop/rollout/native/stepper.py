@@ -36,6 +36,8 @@ class EngineCounters:
     decode_steps: int = 0
     decoded_tokens: int = 0
     """Tokens fed one by one, summed over the samples of each step."""
+    released_bytes: int = 0
+    """Memory of caches and packed weights that was given back for others to use."""
 
 
 @dataclass(slots=True)

@@ -33,6 +33,12 @@ class HeldWeight:
         for layer in self.packed:
             layer.write(tensor)
 
+    def release(self) -> int:
+        """Gives packed copies back; returns their bytes. Plain weights stay: they are few or shared."""
+        for layer in self.packed:
+            layer.release()
+        return sum(layer.shape.numel() * 4 for layer in self.packed)
+
     def checksum(self) -> float:
         """Returns the float64 sum of absolute values of what products use: the packed copy where there is one.
 
@@ -61,6 +67,10 @@ class WeightTable:
     def names(self) -> tuple[str, ...]:
         """The names that a full set must have."""
         return tuple(self._held)
+
+    def release(self) -> int:
+        """Gives all packed weights back; returns their bytes. A full set must be received before the next product."""
+        return sum(held.release() for held in self._held.values())
 
     def receive(self, chunks: Iterable[WeightChunk], version: int) -> WeightReceipt:
         """Copies a full set in place; each chunk is used as it arrives and may be freed after it.
