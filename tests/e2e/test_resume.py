@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from strop.api import train
+from strop.checkpoint.manifest import Manifest
 from strop.metrics.samples import SampleStore
 from support.runs import (
     assert_same_run,
     assert_same_tensors,
     checkpoint_tensors,
     held_out,
+    newest_checkpoint,
     stored_metrics,
     stored_samples,
     tiny_run,
@@ -89,6 +91,16 @@ def test_what_was_written_after_the_checkpoint_is_cut(tmp_path: Path) -> None:
     assert list(stored_samples(folder)) == ["step_000001.jsonl.gz", "step_000002.jsonl.gz"]
     assert [line["step"] for line in stored_metrics(folder)] == [0, 1, 2]
     assert list(json.loads((folder / "evaluations.json").read_text())) == ["0", "1", "2"]
+
+
+def test_the_checkpoint_at_the_end_keeps_the_scores_of_the_evaluation_before_it(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path, run={"steps": 2}, evaluation=held_out(tmp_path, every=1), checkpoint={"every": 10})
+    manifest = Manifest.read(newest_checkpoint(train(config).folder))
+    assert manifest.step == 2
+    assert (
+        manifest.scores["eval/sampled/accuracy"]
+        == stored_metrics(config.run.output_dir / "run")[2]["eval/sampled/accuracy"]
+    )
 
 
 def test_a_second_epoch_draws_other_samples_from_the_same_prompts(tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ def part_of(returned: Any, place: str) -> RewardPart:
         value = float(returned)
     except OverflowError:
         value = math.inf
-    if not abs(value) <= LARGEST_REWARD:
-        return RewardPart(
-            None, error=f"{place}: must return a finite number of at most {LARGEST_REWARD:.2g}, got {value}"
-        )
+    if not math.isfinite(value):
+        return RewardPart(None, error=f"{place}: must return a finite number, got {value}")
+    if abs(value) > LARGEST_REWARD:
+        return RewardPart(None, error=f"{place}: must return a number of at most {LARGEST_REWARD:.2g}, got {value}")
     return RewardPart(value)
 
 
