@@ -81,7 +81,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     algorithm = _algorithm(config)
     hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
     check_packed_attention(hf_model)
-    engine = _rollout_engine(config, inputs, hf_model)
+    engine = _rollout_engine(config, inputs, hf_model, device)
     frozen = copy.deepcopy(hf_model) if algorithm.needs.reference_logprobs and config.model.lora is None else None
     policy = _train_engine(config, algorithm, hf_model, device)
     gate = LocalGate()
@@ -147,10 +147,10 @@ def _rollout_dtype(config: Config) -> torch.dtype:
     return dtype
 
 
-def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel) -> NativeEngine:
+def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel, device: Device) -> NativeEngine:
     """Gives the sampler a copy of the model of its own: it holds what was published, never what is being trained."""
     sampler_model = copy.deepcopy(hf_model)
-    nn.Module.to(sampler_model, dtype=_rollout_dtype(config))
+    nn.Module.to(sampler_model, device=device.torch_device, dtype=_rollout_dtype(config))
     match config.rollout.type:
         case "native":
             return NativeEngine(sampler_model, config.rollout, inputs.text_of_tokens, max_length=inputs.max_length)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from strop.checkpoint.manifest import Manifest, ModelIdentity
 from strop.checkpoint.store import FolderStore
@@ -71,8 +72,10 @@ def generate(
     seed: int = 0,
 ) -> list[list[str]]:
     """Returns `samples` answers to each prompt, each prompt a chat of its own; stops where the model's turn ends."""
-    build_device("cpu").set_threads(0)
+    device = build_device("auto")
+    device.set_threads(0)
     loaded = load_policy(section, sampling.stop_token_ids)
+    nn.Module.to(loaded.hf_model, device=device.torch_device)
     renderer = ChatRenderer(loaded.tokenizer)
     stops = loaded.stops.token_ids
     params = SamplingParams(
