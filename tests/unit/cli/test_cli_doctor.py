@@ -48,9 +48,10 @@ def test_the_accepted_versions_are_those_of_the_package_metadata() -> None:
     assert {f"{package.name}{package.accepted}" for package in PACKAGES if package.extra is None} == set(
         project["dependencies"]
     )
-    for package in PACKAGES:
-        if package.extra is not None:
-            assert project["optional-dependencies"][package.extra] == [f"{package.name}{package.accepted}"]
+    extras = {package.extra for package in PACKAGES if package.extra is not None}
+    for extra in extras:
+        accepted = [f"{package.name}{package.accepted}" for package in PACKAGES if package.extra == extra]
+        assert project["optional-dependencies"][extra] == accepted
 
 
 def test_the_tested_versions_are_those_of_the_constraints() -> None:
