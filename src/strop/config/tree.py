@@ -67,7 +67,7 @@ class Fitter:
     def _choose(self, table: dict[str, Any], options: tuple[type[Section], ...], key: str) -> tuple[type[Section], ...]:
         """The one alternative that `type` names, or all of them with a problem noted."""
         given = table.get("type", LEFT_OUT)
-        name = given.text if isinstance(given, Override) else given
+        name = given.resolve(str) if isinstance(given, Override) else given
         tags = [tag(option) for option in options]
         if name in tags:
             return (options[tags.index(name)],)

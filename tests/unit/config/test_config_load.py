@@ -306,3 +306,10 @@ def test_any_misspelt_key_is_refused_and_never_ignored(write: Callable[[str], Pa
         misspelt = f"{section}.{name[:place]}x{name[place:]}"
         message = problems(write(MINIMAL), f"{misspelt}=1")
         assert f"{misspelt} is not a key; did you mean {description.key}?" in message
+
+
+@pytest.mark.parametrize("kind", ["jsonl", '"jsonl"', "'jsonl'"])
+def test_the_kind_of_a_source_may_be_quoted_on_the_command_line(kind: str) -> None:
+    source = [f"data.source.type={kind}", "data.source.path=rows"]
+    config = load_config(None, ["model.path=m", "data.task=columns", *source])
+    assert config.data.source.type == "jsonl"
