@@ -5,23 +5,21 @@ waiting --admit--> prefill (bounded chunk) --> first tokens --+
            running <-- decode: one token each <-- retire finished, close the gaps in the cache
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import torch
 
 from strop.records import FinishState
 from strop.rollout.native.decode import DecodeLayout, Membership
+from strop.rollout.native.drawing import draw_tokens
 from strop.rollout.native.memory import KvMemory
 from strop.rollout.native.network import Network
-from strop.rollout.native.philox import uniforms
 from strop.rollout.native.prefill import plan_prefill, run_prefill
 from strop.rollout.native.roster import Roster
 from strop.rollout.native.samples import GrowingSample
-from strop.rollout.native.sampling import Draw, SamplingTensors, draw
-from strop.rollout.native.stops import Decode, ends_with_stop
+from strop.rollout.native.stops import Decode
 
 PREFILL_TOKENS: Final = 2048
 """Tokens computed in one prefill pass: a long queue of prompts is taken in several."""
@@ -58,9 +56,9 @@ class Stepper:
         if admitted:
             self._members = None
             logits_BV = self._prefill(admitted)
-            self._draw(admitted, logits_BV, version)
+            draw_tokens(admitted, logits_BV, version, self.decode_text)
         else:
-            self._draw(self.roster.running, self._decode(), version)
+            draw_tokens(self.roster.running, self._decode(), version, self.decode_text)
         self._retire()
 
     def drop_caches(self) -> None:
@@ -107,40 +105,6 @@ class Stepper:
         self.counters.decoded_tokens += len(running)
         return self.network.logits(hidden_BH)
 
-    def _draw(self, samples: Sequence[GrowingSample], logits_BV: torch.Tensor, version: int) -> None:
-        """Draws a token a sample and ends those that are whole."""
-        settings = SamplingTensors.from_params([sample.sampling for sample in samples], logits_BV.device)
-        words_B2 = np.stack([sample.stream_words for sample in samples])
-        counters_B = np.array([len(sample.token_ids) for sample in samples])
-        uniforms_B = torch.from_numpy(uniforms(words_B2, counters_B)).to(logits_BV.device)
-        drawn = draw(logits_BV, settings, uniforms_B)
-        for sample, result in zip(samples, _rows(drawn), strict=True):
-            self._append(sample, *result, version)
-
-    def _append(self, sample: GrowingSample, token_id: int, logprob: float, is_invalid: bool, version: int) -> None:
-        if is_invalid:
-            sample.finish = FinishState.FAILED
-            sample.error = f"the logits of token {len(sample.token_ids)} had no finite maximum (NaN or infinity)"
-            return
-        sample.token_ids.append(token_id)
-        sample.logprobs.append(logprob)
-        sample.policy_versions.append(version)
-        if self._is_stopped(sample):
-            sample.finish = FinishState.STOPPED
-        elif len(sample.token_ids) >= sample.max_new_tokens:
-            sample.finish = FinishState.LENGTH
-
-    def _is_stopped(self, sample: GrowingSample) -> bool:
-        sampling = sample.sampling
-        if sampling.ignore_stop:
-            return False
-        if sample.token_ids[-1] in sampling.stop_token_ids:
-            return True
-        if not sampling.stop_strings:
-            return False
-        assert self.decode_text is not None, "requests with stop strings are refused without a decoder"
-        return ends_with_stop(sample.token_ids, sampling.stop_strings, self.decode_text)
-
     def _retire(self) -> None:
         if not self.roster.has_finished:
             self._release_first_logits()
@@ -160,7 +124,3 @@ class Stepper:
         for group in self.roster.groups:
             if group.first_logits_V is not None and all(one.token_ids or one.finish for one in group.samples):
                 group.first_logits_V = None
-
-
-def _rows(drawn: Draw) -> Iterator[tuple[int, float, bool]]:
-    return zip(drawn.token_ids_B.tolist(), drawn.logprobs_B.tolist(), drawn.invalid_B.tolist(), strict=True)
