@@ -9,7 +9,9 @@ from typing import Any
 from strop.data.errors import SettingError
 from strop.records import Group, RewardPart
 from strop.tasks.choice import ColumnChoice
-from strop.tasks.grading import GradeMode, Grader
+from strop.tasks.grading import GradeMode, Grader, gold_text, row_mode
+from strop.tasks.grading.options import OptionError
+from strop.tasks.grading.table import GRADERS, load_grader
 from strop.tasks.parts import failed_part, part_of, place_of
 from strop.tasks.worker import BlockingWorker
 
@@ -33,28 +35,42 @@ class GradedReward:
     mode: GradeMode = GradeMode.STRICT
     timeout_seconds: float = 60.0
     """Time limit of one sample."""
+    bind: Callable[[Mapping[str, Any]], Judge] | None = None
+    """From the grader's own options to its judge; None where it has none."""
     _worker: BlockingWorker = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_worker", BlockingWorker(f"grader {self.name!r}", self.timeout_seconds))
 
     @classmethod
-    def by_answer(cls, name: str, grader: Grader, answer: ColumnChoice) -> "GradedReward":
-        """The reward of a grader that compares with one gold answer, in both modes."""
-        return cls(name, partial(_judge_by_answer, grader, answer), (answer,), modes=tuple(GradeMode))
+    def by_answer(cls, name: str, answer: ColumnChoice) -> "GradedReward":
+        """The reward of the grader called `name`, which compares with one gold answer."""
+        modes = GRADERS[name].modes
+        bind = partial(_judge_of, name, answer)
+        return cls(name, bind({}), (answer,), modes=modes, mode=modes[0], bind=bind)
 
     def configured(self, arguments: Mapping[str, Any], timeout_seconds: float) -> "GradedReward":
-        """Returns the reward with the settings of the config; raises SettingError for an argument that it has not."""
-        unknown = sorted(set(arguments) - {"mode"})
-        if unknown or (arguments and len(self.modes) < 2):
-            known = "`mode`" if len(self.modes) > 1 else "nothing"
-            raise SettingError(
-                f"rewards.arguments of the task's grader {self.name!r} may set {known}, got {dict(arguments)}"
-            )
+        """Returns the reward with the settings of the config; raises SettingError for an argument that it has not.
+
+        `mode` is known to all graders with more than one; the other arguments are the grader's own options.
+        """
         mode = arguments.get("mode", self.mode.value)
-        if mode not in tuple(GradeMode):
-            raise SettingError(f"mode of the grader {self.name!r} must be strict or lenient, got {mode!r}")
-        return replace(self, mode=GradeMode(mode), timeout_seconds=timeout_seconds)
+        if mode not in self.modes:
+            raise SettingError(f"mode of the grader {self.name!r} must be {' or '.join(self.modes)}, got {mode!r}")
+        options = {key: value for key, value in arguments.items() if key != "mode"}
+        configured = replace(self, mode=GradeMode(mode), timeout_seconds=timeout_seconds)
+        return replace(configured, judge=self._bound(options)) if options else configured
+
+    def _bound(self, options: Mapping[str, Any]) -> Judge:
+        if self.bind is None:
+            raise SettingError(
+                f"rewards.arguments of the task's grader {self.name!r} may set nothing but `mode`, got {dict(options)}"
+            )
+        try:
+            return self.bind(options)
+        except OptionError as error:
+            message = f"rewards.arguments of the task's grader {self.name!r} may set `mode` and its options: {error}"
+            raise SettingError(message) from error
 
     def check_columns(self, columns: frozenset[str]) -> None:
         """Raises MissingColumnError where the data lacks a column that the grader reads."""
@@ -75,10 +91,12 @@ class GradedReward:
         return part_of(score, place)
 
 
+def _judge_of(name: str, answer: ColumnChoice, options: Mapping[str, Any]) -> Judge:
+    return partial(_judge_by_answer, load_grader(name, options), answer)
+
+
 def _judge_by_answer(
     grader: Grader, answer: ColumnChoice, completion: str, row: Mapping[str, Any], mode: GradeMode
 ) -> float:
-    column = answer.find(row)
-    if row[column] is None:
-        raise SettingError(f"column {column!r} must hold a gold answer, got None")
-    return grader(completion, str(row[column]), mode).score
+    gold = gold_text(row[answer.find(row)], f"column {answer.find(row)!r}")
+    return grader(completion, gold, row_mode(row, mode)).score

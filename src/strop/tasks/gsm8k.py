@@ -6,7 +6,6 @@ Columns `question` and `answer`, as the data set has them; the answer may be a w
 from strop.config.data import DataConfig
 from strop.tasks.choice import answer_choice, prompt_choice
 from strop.tasks.graded import GradedReward
-from strop.tasks.grading import grade_gsm8k
 from strop.tasks.grading.gsm8k import MARKER, gold_number
 from strop.tasks.question import QuestionTask, chosen_instruction
 
@@ -24,5 +23,5 @@ def gsm8k_task(config: DataConfig) -> QuestionTask:
         answer=answer,
         instruction=chosen_instruction(config, INSTRUCTION),
         respond=lambda gold: f"{MARKER} {gold_number(gold)}",
-        rewards=(GradedReward.by_answer("gsm8k", grade_gsm8k, answer),),
+        rewards=(GradedReward.by_answer("gsm8k", answer),),
     )

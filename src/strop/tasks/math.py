@@ -6,7 +6,6 @@ Column `problem`, and `answer` or else `solution`; of a whole solution the last 
 from strop.config.data import DataConfig
 from strop.tasks.choice import answer_choice, prompt_choice
 from strop.tasks.graded import GradedReward
-from strop.tasks.grading import grade_math
 from strop.tasks.grading.math import gold_answer
 from strop.tasks.question import QuestionTask, chosen_instruction
 
@@ -22,5 +21,5 @@ def math_task(config: DataConfig) -> QuestionTask:
         answer=answer,
         instruction=chosen_instruction(config, INSTRUCTION),
         respond=lambda gold: rf"\boxed{{{gold_answer(gold)}}}",
-        rewards=(GradedReward.by_answer("math", grade_math, answer),),
+        rewards=(GradedReward.by_answer("math", answer),),
     )

@@ -6,8 +6,8 @@ A grader is a function from (response, gold, mode) to a Grade. It never raises o
 its work is bounded by the length of the answer.
 """
 
-from strop.tasks.grading.grade import Grade, GradeMode, Grader
+from strop.tasks.grading.grade import Grade, GradeMode, Grader, gold_text, row_mode
 from strop.tasks.grading.gsm8k import grade_gsm8k
 from strop.tasks.grading.math import grade_math
 
-__all__ = ["Grade", "GradeMode", "Grader", "grade_gsm8k", "grade_math"]
+__all__ = ["Grade", "GradeMode", "Grader", "gold_text", "grade_gsm8k", "grade_math", "row_mode"]
