@@ -214,12 +214,6 @@ def test_a_sample_with_nan_logits_fails_alone() -> None:
     assert all(one.finish is FinishState.LENGTH for one in padded)
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "mamba"])
-def test_models_with_a_recurrent_state_are_refused_by_name(family: str) -> None:
-    with pytest.raises(ModelError, match=family.split("_")[0]):
-        NativeEngine(tiny_model(family), RolloutConfig())
-
-
 def test_a_model_with_another_attention_is_refused() -> None:
     with pytest.raises(ModelError, match="register_attention"):
         NativeEngine(tiny_model("llama", attn="eager"), RolloutConfig())

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from strop.config.rollout import RolloutConfig
+from strop.errors import ModelError
 from strop.records import Completion, FinishState, GroupRequest, WeightChunk, WeightReceipt
 from strop.rollout.errors import RequestRefusedError
-from strop.rollout.native.memory import KvMemory
-from strop.rollout.native.network import Network
-from strop.rollout.native.roster import Roster
+from strop.rollout.native.parts import build_parts
 from strop.rollout.native.samples import GrowingGroup
-from strop.rollout.native.scoring import score_sequences
-from strop.rollout.native.stepper import EngineCounters, Stepper
+from strop.rollout.native.stepper import EngineCounters
 from strop.rollout.native.stops import Decode
 
 
@@ -54,12 +52,10 @@ class NativeEngine:
         `decode` gives the text of token ids and is needed for stop strings only. `max_length` bounds prompt plus
         completion; None takes the model's own maximum. Raises ModelError for models that the engine cannot run.
         """
-        self._network = Network(model, packed_linears=config.packed_linears)
-        own_maximum = self._network.max_length
-        self._max_length = own_maximum if max_length is None else min(max_length, own_maximum)
-        self._roster = Roster(config.max_running, config.max_cache_tokens)
-        self._memory = KvMemory(config.max_cache_tokens)
-        self._stepper = Stepper(self._network, self._roster, self._memory, decode)
+        parts = build_parts(model, config, decode)
+        self._network, self._roster = parts.network, parts.roster
+        self._memory, self._stepper, self._score = parts.memory, parts.stepper, parts.score
+        self._max_length = _shortest(max_length, self._network.max_length)
         self._state = EngineState.SERVING
         self._version: int | None = version
         self._open: list[GrowingGroup] = []
@@ -161,7 +157,7 @@ class NativeEngine:
         self._require_whole_weights()
         for index, sequence in enumerate(token_ids):
             self._require_tokens(sequence, f"sequence {index}")
-        return score_sequences(self._network, token_ids)
+        return self._score(token_ids)
 
     def _take(self, request: GroupRequest) -> GrowingGroup:
         """Checks a request and turns it into a group."""
@@ -238,3 +234,14 @@ class NativeEngine:
             if group.done is not None and not group.done.done():
                 group.done.set_exception(failure)
         self._open = []
+
+
+def _shortest(given: int | None, own: int | None) -> int:
+    """Returns the smaller bound on prompt plus completion of those that there are."""
+    bounds = [bound for bound in (given, own) if bound is not None]
+    if not bounds:
+        raise ModelError(
+            "a model must say how long its sequences may be, got a config without max_position_embeddings",
+            "Pass max_length to NativeEngine.",
+        )
+    return min(bounds)

@@ -28,9 +28,11 @@ class RowMoves:
 class Roster:
     """The groups and samples of the engine."""
 
-    def __init__(self, max_running: int, max_cache_tokens: int) -> None:
+    def __init__(self, max_running: int, max_cache_tokens: int, *, shares_prompts: bool = True) -> None:
+        """`shares_prompts` says whether a prompt is cached once for its group, or once for each sample."""
         self.max_running = max_running
         self.max_cache_tokens = max_cache_tokens
+        self.shares_prompts = shares_prompts
         self.waiting: deque[GrowingSample] = deque()
         self.running: list[GrowingSample] = []
         """Place in the list = row in the cache of own tokens."""
@@ -73,7 +75,8 @@ class Roster:
         while self.waiting and len(self.running) < self.max_running:
             sample = self.waiting[0]
             is_new_group = sample.group not in self.groups
-            cost = len(sample.token_ids) + (sample.group.prompt_length if is_new_group else 0)
+            is_prompt_computed = is_new_group if self.shares_prompts else _begins_a_row(sample, admitted)
+            cost = len(sample.token_ids) + (sample.group.prompt_length if is_prompt_computed else 0)
             if not self._fits(sample) or (admitted and cost and num_tokens + cost > max_tokens):
                 break
             self.waiting.popleft()
@@ -123,10 +126,18 @@ class Roster:
     def _fits(self, sample: GrowingSample) -> bool:
         if not self.running:
             return True
+        if not self.shares_prompts:
+            whole = sum(one.group.prompt_length + one.max_new_tokens for one in [*self.running, sample])
+            return whole <= self.max_cache_tokens
         group_set = self.groups if sample.group in self.groups else [*self.groups, sample.group]
         prompts = len(group_set) * max(group.prompt_length for group in group_set)
         longest = max(one.max_new_tokens for one in [*self.running, sample])
         return prompts + (len(self.running) + 1) * longest <= self.max_cache_tokens
+
+
+def _begins_a_row(sample: GrowingSample, admitted: Iterable[GrowingSample]) -> bool:
+    """Whether no other sample of its group that has no tokens either is computed with it."""
+    return bool(sample.token_ids) or all(one.token_ids or one.group is not sample.group for one in admitted)
 
 
 def _compact(items: list[Item], is_gone: list[bool]) -> RowMoves:

@@ -1,7 +1,7 @@
 """Log-probs of whole sequences, without any cache: what the proof of weight sync and reference models ask for."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,13 @@ SCORE_TOKENS: Final = 4096
 """Tokens in one forward pass; a longer sequence has a pass of its own."""
 LOGITS_ROWS: Final = 256
 """Positions whose logits exist at the same time."""
+
+
+class HasLogits(Protocol):
+    """Turns hidden states into logits."""
+
+    def logits(self, hidden_NH: torch.Tensor) -> torch.Tensor:
+        """Returns [N, V] logits at temperature 1."""
 
 
 @torch.inference_mode()
@@ -48,12 +55,13 @@ def _score_packed(network: Network, sequences: Sequence[NDArray[np.int64]]) -> l
     is_last[np.cumsum(lengths) - 1] = True
     sources_N = torch.from_numpy(np.flatnonzero(~is_last)).to(network.device)
     parts = torch.split(sources_N, LOGITS_ROWS)
-    logprobs_N = [_logprobs(network, hidden_TH[part], token_ids_T[part + 1]) for part in parts]
+    logprobs_N = [target_logprobs(network, hidden_TH[part], token_ids_T[part + 1]) for part in parts]
     flat = torch.cat(logprobs_N).cpu().numpy()
     return np.split(flat, np.cumsum([length - 1 for length in lengths])[:-1])
 
 
-def _logprobs(network: Network, hidden_NH: torch.Tensor, target_ids_N: torch.Tensor) -> torch.Tensor:
+def target_logprobs(network: HasLogits, hidden_NH: torch.Tensor, target_ids_N: torch.Tensor) -> torch.Tensor:
+    """Returns [N] float32 log-probs of the targets at temperature 1; all [N, V] logits exist at the same time."""
     logits_NV = network.logits(hidden_NH).float()
     chosen_N = logits_NV.gather(1, target_ids_N[:, None])[:, 0]
     return chosen_N - torch.logsumexp(logits_NV, dim=-1)

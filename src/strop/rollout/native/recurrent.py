@@ -1,0 +1,117 @@
+"""Models with layers that carry a state (linear attention, state space), run through transformers' own cache.
+
+    [B, T] tokens, cache or none --decoder--> last hidden states --head--> [B, V] logits, cache with T more tokens
+
+All rows of a call have one length, so nothing is padded: padding would enter the state. The cache is the one that
+transformers makes for the model; attention layers, if any, run its eager attention. Layers stay as they are, because
+such models read weights of their linear layers directly.
+"""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import Cache, PreTrainedModel
+
+from strop.errors import ModelError
+from strop.models.head import LogitsHead
+from strop.rollout.native.scoring import LOGITS_ROWS, target_logprobs
+from strop.rollout.native.weights import WeightTable
+
+PLAIN_ATTENTION = "eager"
+"""The one implementation of transformers that honours soft-caps and sinks in every model."""
+CACHE_KEYWORDS = ("past_key_values", "cache_params")
+"""How decoders call their cache."""
+
+
+class RecurrentNetwork:
+    """A Hugging Face decoder that the engine owns; runs without gradient."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Takes the model over. Raises ModelError where its cache is not one of transformers' common ones."""
+        self.model = cast(Any, model)  # transformers leaves these methods untyped
+        self.model.eval()
+        self.model.requires_grad_(False)
+        self.model.set_attn_implementation(PLAIN_ATTENTION)
+        self.weights = WeightTable(model, packed_linears=False)
+        self._head = LogitsHead.from_model(model)
+        self._decoder: Any = self.model.get_decoder()
+        self._cache_keyword = _cache_keyword(self._decoder)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        device: torch.device = self.model.device
+        return device
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the token ids that may be fed in."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def max_length(self) -> int | None:
+        """The model's own maximum of prompt plus completion tokens; None where its config says none."""
+        length = self.model.config.get_text_config().to_dict().get("max_position_embeddings")
+        return None if length is None else int(length)
+
+    @torch.inference_mode()
+    def advance(self, token_ids_BT: torch.Tensor, cache: Cache | None) -> tuple[torch.Tensor, Cache]:
+        """Feeds T tokens behind what each row of the cache holds, or from the start; returns [B, V] logits, cache.
+
+        The cache that is handed in is used up: go on with the one that is returned.
+        """
+        outputs = self._decoder(input_ids=token_ids_BT, use_cache=True, **{self._cache_keyword: cache})
+        filled = outputs[self._cache_keyword]
+        if not isinstance(filled, Cache):
+            raise ModelError(
+                f"the cache of {self.model.config.model_type} must be one of transformers' Cache classes, "
+                f"got {type(filled).__name__}",
+                "The native engine cannot sample from it; choose another model.",
+            )
+        return self.logits(outputs.last_hidden_state[:, -1]), filled
+
+    @torch.inference_mode()
+    def hidden(self, token_ids_T: torch.Tensor) -> torch.Tensor:
+        """Returns [T, H] last hidden states of one whole sequence, computed without any cache."""
+        outputs = self._decoder(input_ids=token_ids_T[None], use_cache=False)
+        hidden_TH: torch.Tensor = outputs.last_hidden_state[0]
+        return hidden_TH
+
+    @torch.inference_mode()
+    def logits(self, hidden_NH: torch.Tensor) -> torch.Tensor:
+        """Returns [N, V] logits at temperature 1."""
+        return self._head.logits(hidden_NH)
+
+    def score(self, sequences: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """Returns for each sequence of n tokens n - 1 float32 log-probs at temperature 1, without any cache."""
+        return [self._score_one(sequence) for sequence in sequences]
+
+    @torch.inference_mode()
+    def _score_one(self, sequence: NDArray[np.int64]) -> NDArray[np.float32]:
+        if len(sequence) == 1:
+            return np.zeros(0, dtype=np.float32)
+        token_ids_T = torch.from_numpy(sequence.astype(np.int64)).to(self.device)
+        hidden_parts = torch.split(self.hidden(token_ids_T[:-1]), LOGITS_ROWS)
+        target_parts = torch.split(token_ids_T[1:], LOGITS_ROWS)
+        parts = [target_logprobs(self, *part) for part in zip(hidden_parts, target_parts, strict=True)]
+        return torch.cat(parts).cpu().numpy()
+
+
+def select_rows(cache: Cache, rows: Sequence[int]) -> None:
+    """Makes each row of the cache a copy of that row, in place; there may be fewer or more of them than before."""
+    cache.reorder_cache(cast(torch.LongTensor, torch.tensor(rows)))
+
+
+def _cache_keyword(decoder: Any) -> str:
+    parameters = inspect.signature(decoder.forward).parameters
+    found = [keyword for keyword in CACHE_KEYWORDS if keyword in parameters]
+    if not found:
+        raise ModelError(
+            f"{type(decoder).__name__} must take its cache as one of {list(CACHE_KEYWORDS)}, got neither",
+            "The native engine cannot sample from it; choose another model.",
+        )
+    return found[0]
