@@ -54,20 +54,19 @@ class GradedReward:
 
         `mode` is known to all graders with more than one; the other arguments are the grader's own options.
         """
+        if arguments and self.bind is None:
+            raise SettingError(
+                f"rewards.arguments of the task's grader {self.name!r} may set nothing, got {dict(arguments)}"
+            )
         mode = arguments.get("mode", self.mode.value)
         if mode not in self.modes:
             raise SettingError(f"mode of the grader {self.name!r} must be {' or '.join(self.modes)}, got {mode!r}")
         options = {key: value for key, value in arguments.items() if key != "mode"}
         configured = replace(self, mode=GradeMode(mode), timeout_seconds=timeout_seconds)
-        return replace(configured, judge=self._bound(options)) if options else configured
-
-    def _bound(self, options: Mapping[str, Any]) -> Judge:
-        if self.bind is None:
-            raise SettingError(
-                f"rewards.arguments of the task's grader {self.name!r} may set nothing but `mode`, got {dict(options)}"
-            )
+        if not options or self.bind is None:
+            return configured
         try:
-            return self.bind(options)
+            return replace(configured, judge=self.bind(options))
         except OptionError as error:
             message = f"rewards.arguments of the task's grader {self.name!r} may set `mode` and its options: {error}"
             raise SettingError(message) from error
