@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 import strop
-from strop import Session
 from strop.protocols import LossInputs, LossOutputs
 from strop.records import Group, Sample
+from strop.trainers.session import Session
 
 DEFAULT_RUN_FILE = Path(__file__).parent / "demo.toml"
 CLIP = 0.2

@@ -1,45 +1,23 @@
 """strop: reinforcement-learning post-training of language models that proves every step.
 
-The names of `strop.api` are available here; torch loads when the first of them is used.
+The functions of `strop.api` are available here; torch loads when one that needs it is called.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from strop.api import (
-        DryRunReport,
-        RunResult,
-        Session,
-        bench_step,
-        dry_run,
-        evaluate,
-        export,
-        generate,
-        load_config,
-        open_session,
-        train,
-    )
+    from strop.api import *  # noqa: F403 - `strop.api.__all__` is the one list of names
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DryRunReport",
-    "RunResult",
-    "Session",
-    "__version__",
-    "bench_step",
-    "dry_run",
-    "evaluate",
-    "export",
-    "generate",
-    "load_config",
-    "open_session",
-    "train",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("strop.api"), name)
+    api = import_module("strop.api")
+    if name in api.__all__:
+        return getattr(api, name)
     raise AttributeError(f"module 'strop' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *import_module("strop.api").__all__]

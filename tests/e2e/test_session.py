@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from strop.api import Session, open_session
 from strop.errors import ConfigError
 from strop.metrics import values
 from strop.protocols import LossInputs, LossOutputs
 from strop.records import Group
+from strop.trainers.session import Session, open_session
 from support.runs import held_out, tiny_run
 from support.training import assert_gradients_close, gradients
 

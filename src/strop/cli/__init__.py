@@ -3,5 +3,4 @@
 main.py        the commands, and the one place where an error becomes a message and an exit code
 run_file.py    what all commands with a run file share
 <command>.py   reads its arguments, calls `strop.api`, prints what came back
-health/        what `strop doctor` looks at
 """

@@ -19,37 +19,18 @@ def config(
 
     Each with its documentation, default, type and bounds, as a TOML file.
     """
+    from strop import api
     from strop.config import describe
 
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown must not be given together")
-    descriptions = _selected(name)
+    descriptions = api.describe_config(name)
     if as_json:
         typer.echo(describe.as_json(descriptions))
     elif as_markdown:
         typer.echo(describe.as_markdown(descriptions))
     else:
         typer.echo(_listing(descriptions))
-
-
-def _selected(name: str | None) -> "list[KeyDescription]":
-    """The keys of that name; raises ConfigError with the nearest name where there are none."""
-    import difflib
-
-    from strop.config.describe import describe, select
-    from strop.errors import ConfigError
-
-    everything = describe()
-    if name is None:
-        return everything
-    selected = select(everything, name)
-    if not selected:
-        keys = [description.key for description in everything]
-        names = [*dict.fromkeys(key.split(".")[0].removesuffix("[]") for key in keys), *keys]
-        near = difflib.get_close_matches(name, names, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "`strop config` lists them all."
-        raise ConfigError(f"{name} must be a section or a key of a run file", remedy)
-    return selected
 
 
 def _listing(descriptions: "list[KeyDescription]") -> str:

@@ -1,13 +1,12 @@
 """`strop doctor`: whether this machine can run strop, one line a question."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from strop.cli.health.finding import Finding
+    from strop.health import Finding
 
 
 def doctor(
@@ -21,25 +20,14 @@ def doctor(
     import json
     from dataclasses import asdict
 
+    from strop import api
+
     failed = False
-    for finding in _findings(output_dir):
+    for finding in api.doctor(output_dir):
         typer.echo(json.dumps(asdict(finding)) if as_json else _line(finding))
         failed = failed or finding.health == "fail"
     if failed:
         raise typer.Exit(1)
-
-
-def _findings(output_dir: Path) -> "Iterator[Finding]":
-    from strop.cli.health.machine import check_machine
-    from strop.cli.health.models import check_demo_model, check_devices
-    from strop.cli.health.processes import check_processes
-    from strop.cli.health.versions import check_versions
-
-    yield from check_versions()
-    yield from check_machine(output_dir)
-    yield check_demo_model()
-    yield from check_devices()
-    yield check_processes()
 
 
 def _line(finding: "Finding") -> str:

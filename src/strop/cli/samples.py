@@ -27,8 +27,9 @@ def samples(
 ) -> None:
     """Browse what a run sampled."""
     from strop.cli.samples_text import as_object, describe_samples
+    from strop.metrics.samples import open_samples
 
-    store = open_store(run_folder)
+    store = open_samples(run_folder)
     found = _find(store, _steps(store, step), _query(prompt, reward, finish))
     shown = list(islice(found, limit))
     pieces = _pieces(run_folder) if tokens else None
@@ -42,20 +43,6 @@ def samples(
         typer.echo(f"no sample fits; steps {store.steps()[0]} to {store.steps()[-1]} are kept", err=True)
     elif next(found, None) is not None:
         typer.echo(f"there are more than {limit}: raise --limit, or ask for less", err=True)
-
-
-def open_store(run_folder: Path) -> "SampleStore":
-    """The samples of a run; raises DataError where the folder is no run or keeps none."""
-    from strop.errors import DataError
-    from strop.metrics.samples import SampleStore
-
-    store = SampleStore(run_folder / "samples")
-    if not store.steps():
-        raise DataError(
-            f"{run_folder} must be the folder of a run with samples, got none in {(run_folder / 'samples').absolute()}",
-            "Name a folder such as runs/my-run; a run with metrics.save_samples=false keeps none.",
-        )
-    return store
 
 
 def _find(store: "SampleStore", steps: Iterable[int], query: "SampleQuery") -> "Iterator[FoundSample]":

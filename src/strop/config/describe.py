@@ -1,10 +1,12 @@
 """Every key of a run file with its type, default, bounds and documentation, read from the models themselves."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -12,6 +14,7 @@ from pydantic.fields import FieldInfo
 from strop.config.base import Section
 from strop.config.root import Config
 from strop.config.schema import constraints, documentation, item_sections, kind, sections, tag
+from strop.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +44,43 @@ def describe() -> list[KeyDescription]:
     return list(_describe_section(Config, "", ""))
 
 
-def _describe_section(section: type[Section], prefix: str, when: str) -> Iterator[KeyDescription]:
+def _describe_section(
+    section: type[Section], prefix: str, when: str, around: Mapping[type[Section], str] = MappingProxyType({})
+) -> Iterator[KeyDescription]:
+    """The keys of a section; `around` holds the alternatives that it stands in, by the key that describes them."""
     for name, field in section.model_fields.items():
         key = f"{prefix}{name}"
         if tables := sections(field.annotation):
-            yield from _describe_tables(tables, f"{key}.")
+            if set(tables) <= set(around):
+                yield _reference(key, field, when, around[tables[0]])
+            else:
+                yield from _describe_tables(tables, f"{key}.", when, around)
         elif items := item_sections(field.annotation):
-            yield from _describe_tables(items, f"{key}[].")
+            yield from _describe_tables(items, f"{key}[].", when, around)
         else:
             yield KeyDescription(
                 key, kind(field.annotation), _default(field), constraints(field), documentation(field), when
             )
 
 
-def _describe_tables(tables: tuple[type[Section], ...], prefix: str) -> Iterator[KeyDescription]:
+def _reference(key: str, field: FieldInfo, when: str, described_at: str) -> KeyDescription:
+    """One line for a table whose keys are those of the table that it stands in."""
+    text = f"{documentation(field)} Its keys are those of `{described_at}`."
+    return KeyDescription(key, "a table", None, "", text, when)
+
+
+def _describe_tables(
+    tables: tuple[type[Section], ...], prefix: str, when: str, around: Mapping[type[Section], str]
+) -> Iterator[KeyDescription]:
     if len(tables) == 1:
-        yield from _describe_section(tables[0], prefix, "")
+        yield from _describe_section(tables[0], prefix, when, around)
         return
     tags = ", ".join(tag(table) for table in tables)
     field = tables[0].model_fields["type"]
     yield KeyDescription(f"{prefix}type", f"one of {tags}", None, "", documentation(field), "")
+    inside = {**around, **dict.fromkeys(tables, prefix.removesuffix("."))}
     for table in tables:
-        for description in _describe_section(table, prefix, f"type = {tag(table)}"):
+        for description in _describe_section(table, prefix, f"type = {tag(table)}", inside):
             if description.key != f"{prefix}type":
                 yield description
 
@@ -77,13 +95,20 @@ def _default(field: FieldInfo) -> str | None:
     return json.dumps(str(value) if isinstance(value, Path) else value)
 
 
-def select(descriptions: list[KeyDescription], prefix: str) -> list[KeyDescription]:
-    """Returns the keys of a section (`training`) or the one key (`training.learning_rate`) of that name."""
-    return [
-        description
-        for description in descriptions
-        if description.key == prefix or description.key.startswith((f"{prefix}.", f"{prefix}[].", f"{prefix}["))
-    ]
+def describe_only(name: str) -> list[KeyDescription]:
+    """Returns the keys of a section (`training`) or the one key (`training.learning_rate`) of that name.
+
+    Raises ConfigError with the nearest name where there is none.
+    """
+    everything = describe()
+    selected = [item for item in everything if item.key == name or item.key.startswith((f"{name}.", f"{name}["))]
+    if not selected:
+        keys = [item.key for item in everything]
+        names = [*dict.fromkeys(key.split(".")[0].removesuffix("[]") for key in keys), *keys]
+        near = get_close_matches(name, names, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else "`strop config` lists them all."
+        raise ConfigError(f"{name} must be a section or a key of a run file", remedy)
+    return selected
 
 
 def as_json(descriptions: list[KeyDescription]) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from strop.cli.health.finding import Health
-from strop.cli.health.machine import judge_folder, judge_memory, judge_quota, judge_threads
-from strop.cli.health.processes import check_processes
-from strop.cli.health.versions import judge_package
 from strop.config.tested import PACKAGES, PYTHON_ACCEPTED, PackageRange
+from strop.health.finding import Health
+from strop.health.machine import judge_folder, judge_memory, judge_quota, judge_threads
+from strop.health.processes import check_processes
+from strop.health.versions import judge_package
 from support.command import run_strop, source_environment
 
 ROOT = Path(__file__).parents[3]

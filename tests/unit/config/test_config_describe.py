@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from strop.config.describe import KeyDescription, as_json, as_markdown, describe, select
+from strop.config.describe import KeyDescription, as_json, as_markdown, describe, describe_only
 from strop.config.load import load_config
 from strop.errors import ConfigError
 
@@ -37,10 +37,11 @@ def test_keys_of_alternatives_say_when_they_exist() -> None:
 
 
 def test_a_section_a_list_and_a_key_can_be_selected() -> None:
-    assert {d.key.split(".")[0] for d in select(describe(), "training")} == {"training"}
-    assert [d.key for d in select(describe(), "rewards")][:2] == ["rewards[].function", "rewards[].weight"]
-    assert [d.key for d in select(describe(), "run.steps")] == ["run.steps"]
-    assert select(describe(), "train") == []
+    assert {d.key.split(".")[0] for d in describe_only("training")} == {"training"}
+    assert [d.key for d in describe_only("rewards")][:2] == ["rewards[].function", "rewards[].weight"]
+    assert [d.key for d in describe_only("run.steps")] == ["run.steps"]
+    with pytest.raises(ConfigError, match="train must be a section or a key"):
+        describe_only("train")
 
 
 def test_the_json_listing_holds_every_key() -> None:

@@ -2,7 +2,7 @@
 
 from strop.metrics.samples.query import FoundSample, SampleQuery, find_samples
 from strop.metrics.samples.records import GroupRecord, PartRecord, RowRecord, SampleRecord
-from strop.metrics.samples.store import SampleStore
+from strop.metrics.samples.store import SampleStore, open_samples
 
 __all__ = [
     "FoundSample",
@@ -13,4 +13,5 @@ __all__ = [
     "SampleRecord",
     "SampleStore",
     "find_samples",
+    "open_samples",
 ]

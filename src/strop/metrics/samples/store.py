@@ -70,6 +70,17 @@ class SampleStore:
         return f"steps {steps[0]} to {steps[-1]}" if steps else "none: was metrics.save_samples off?"
 
 
+def open_samples(run_folder: Path) -> SampleStore:
+    """Returns the samples of a run; raises DataError where the folder is no run or keeps none."""
+    store = SampleStore(run_folder / "samples")
+    if not store.steps():
+        raise DataError(
+            f"{run_folder} must be the folder of a run with samples, got none in {(run_folder / 'samples').absolute()}",
+            "Name a folder such as runs/my-run; a run with metrics.save_samples=false keeps none.",
+        )
+    return store
+
+
 def _write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(path.name + ".partial")
     with temporary.open("wb") as file:

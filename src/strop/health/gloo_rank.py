@@ -1,4 +1,4 @@
-"""One of two processes that add their numbers over gloo: `python -m strop.cli.health.gloo_rank RANK STORE`."""
+"""One of two processes that add their numbers over gloo: `python -m strop.health.gloo_rank RANK STORE`."""
 
 import sys
 from datetime import timedelta

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from strop.cli.health.finding import Finding, Health
+from strop.health.finding import Finding, Health
 
 _GIB = 2**30
 _SCARCE_MEMORY_BYTES = 2 * _GIB

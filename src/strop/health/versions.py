@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-import strop
-from strop.cli.health.finding import Finding, Health
 from strop.config.tested import PACKAGES, PYTHON_ACCEPTED, PackageRange
+from strop.health.finding import Finding, Health
 
 
 def check_versions() -> Iterator[Finding]:
     """Yields a finding for Python, strop and each package that strop needs or can use."""
     yield _python()
-    yield Finding("strop", Health.OK, strop.__version__)
+    yield Finding("strop", Health.OK, installed_version("strop") or "from source, not installed")
     for package in PACKAGES:
         yield judge_package(package, installed_version(package.name))
 

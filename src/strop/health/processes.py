@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from strop.cli.health.finding import Finding, Health
+from strop.health.finding import Finding, Health
 
 _NAME = "two processes over gloo"
 _REMEDY = "Set GLOO_SOCKET_IFNAME to a network interface that reaches this machine, such as lo."
@@ -40,7 +40,7 @@ def check_processes(timeout_seconds: float = 60.0) -> Finding:
 
 def _start_rank(rank: int, store: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "strop.cli.health.gloo_rank", str(rank), str(store)],
+        [sys.executable, "-m", "strop.health.gloo_rank", str(rank), str(store)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,1 +1,0 @@
-"""What `strop doctor` looks at: versions, the machine, the disk, processes that talk, models and devices."""
