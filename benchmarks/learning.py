@@ -1,183 +1,179 @@
-"""The same task, model and hyperparameters on TRL and on strop: do both learn equally fast?
+"""The same task, weights and hyperparameters on TRL and on strop: do both learn alike?
 
 A self-written oracle can share a wrong sign, mask or denominator with the code it tests; another library cannot.
-A small random Llama is rewarded for the share of the letter e in what it says. Usage, from the checkout:
+Usage, from the checkout:
 
     python3 -m venv .venv-trl && .venv-trl/bin/pip install torch==2.13.0 trl==1.16.0
-    .venv/bin/python benchmarks/learning.py compare --seeds 5 --steps 40
+    .venv/bin/python benchmarks/learning.py gradient
+    .venv/bin/python benchmarks/learning.py curves --svg docs/learning.svg
 
-`compare` runs both sides for each seed and prints mean rewards with standard errors, as JSON and as a table.
+`gradient` gives strop the samples that TRL drew in its first step: prompts and rewards must be equal, and the
+gradient of every parameter within `GRADIENT_TOLERANCE`. `curves` trains both sides with every seed and compares the
+mean rewards. Both exit with 1 where the sides differ. The task is in `learning_task.py`.
 """
 
 import argparse
 import json
 import math
 import os
-import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-PROMPTS_PER_STEP, GROUP_SIZE, NEW_TOKENS, LEARNING_RATE = 8, 8, 16, 1e-3
-WORDS = "red green blue cat dog bird runs sleeps eats sings over under near far the a one two".split()
-LAST_STEPS = 5
+from learning_plot import as_svg
+from learning_task import make_model
+
+FOLDER = Path(__file__).parent
+SIDES = ("strop", "trl")
+LAST_STEPS = 10
 """The final reward is the mean over so many last steps."""
+GRADIENT_TOLERANCE = 1e-4
+"""Relative norm of the difference, the largest of all parameters, in float32."""
+REWARD_WEIGHT = 1000.0
+"""In `gradient`: TRL adds 1e-4 to the deviation of a group and strop 1e-6, which large rewards make alike."""
+
+Curve = dict[str, list[float]]
 
 
-def share_of_e(text: str) -> float:
-    return text.count("e") / max(1, len(text))
-
-
-def questions(count: int) -> list[str]:
-    rng = random.Random(0)
-    return [" ".join(rng.choice(WORDS) for _ in range(8)) for _ in range(count)]
-
-
-def make_model(folder: Path, tokenizer_from: str, seed: int) -> None:
-    """Saves a small random Llama that both sides start from."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_from)
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        eos_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=True,
+def ask(side: str, options: argparse.Namespace, **work: Any) -> Any:
+    """Runs one side in its own environment and returns what it answers."""
+    python = options.trl_python if side == "trl" else sys.executable
+    environment = {**os.environ, "TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [python, str(FOLDER / f"learning_{side}.py")],
+        input=json.dumps(work) + "\n",
+        capture_output=True,
+        text=True,
+        env=environment,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if done.returncode:
+        raise SystemExit(f"{side} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_strop(folder: Path, seed: int, steps: int) -> list[float]:
-    from strop import api
-
-    data = folder / "rows.jsonl"
-    data.write_text("".join(json.dumps({"question": text}) + "\n" for text in questions(steps * PROMPTS_PER_STEP)))
-    reward = folder / "reward.py"
-    reward.write_text("def reward(completion):\n    return completion.count('e') / max(1, len(completion))\n")
-    overrides = [
-        f'model.path="{folder}"',
-        'data.task="columns"',
-        'data.source.type="jsonl"',
-        f'data.source.path="{data}"',
-        f'rewards=[{{function="{reward}:reward"}}]',
-        f"run.seed={seed}",
-        f"run.steps={steps}",
-        f'run.output_dir="{folder / "runs"}"',
-        f"rollout.prompts_per_step={PROMPTS_PER_STEP}",
-        f"rollout.group_size={GROUP_SIZE}",
-        f"rollout.max_new_tokens={NEW_TOKENS}",
-        f"training.learning_rate={LEARNING_RATE}",
-        "checkpoint.every=0",
-        "checkpoint.keep=2",
-    ]
-    result = api.train(api.load_config(None, overrides))
-    lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
-    return [line["reward/mean"] for line in lines if line["step"] > 0]
+# ------------------------------------------------------------------------------------------ gradient
 
 
-def run_trl(folder: Path, seed: int, steps: int) -> list[float]:
-    import torch
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    rewards: list[float] = []
-
-    def reward(completions: list[Any], **kwargs: Any) -> list[float]:
-        values = [share_of_e(one if isinstance(one, str) else one[0]["content"]) for one in completions]
-        rewards.append(sum(values) / len(values))
-        return values
-
-    rows = [[{"role": "user", "content": text}] for text in questions(steps * PROMPTS_PER_STEP)]
-    config = GRPOConfig(
-        output_dir=str(folder / "trl"),
-        use_cpu=True,
-        bf16=False,
-        per_device_train_batch_size=PROMPTS_PER_STEP * GROUP_SIZE,
-        num_generations=GROUP_SIZE,
-        max_completion_length=NEW_TOKENS,
-        max_steps=steps,
-        learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        beta=0.0,
-        loss_type="grpo",
-        temperature=1.0,
-        top_k=0,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        model_init_kwargs={"dtype": torch.float32},
-        dataloader_pin_memory=False,
-        seed=seed,
-    )
-    trainer = GRPOTrainer(
-        model=str(folder), args=config, reward_funcs=reward, train_dataset=Dataset.from_dict({"prompt": rows})
-    )
-    trainer.train()
-    return rewards[:steps]
+def compare_gradients(options: argparse.Namespace, model: str) -> bool:
+    equal = True
+    print("| algorithm | samples | cut by the budget | prompts that differ | rewards differ by | gradients differ by |")
+    print("|---|---|---|---|---|---|")
+    for algorithm in options.algorithm:
+        work = {"mode": "gradient", "model": model, "algorithm": algorithm, "seed": 0, "steps": 1}
+        work |= {"learning_rate": options.learning_rate, "reward_weight": REWARD_WEIGHT, "out": model}
+        drawn = ask("trl", options, **work)
+        found = ask("strop", options, **work, samples=drawn, overrides=options.override)
+        print(
+            f"| {algorithm} | {found['samples']} | {found['samples_cut']} | {found['different_prompts']} "
+            f"| {found['reward_difference']:.1g} | {found['gradient_difference']:.1e} |",
+            flush=True,
+        )
+        same_data = found["different_prompts"] == 0 and found["reward_difference"] < GRADIENT_TOLERANCE
+        equal = equal and same_data and found["gradient_difference"] < GRADIENT_TOLERANCE
+    return equal
 
 
-def compare(options: argparse.Namespace) -> None:
-    curves: dict[str, list[list[float]]] = {"strop": [], "trl": []}
-    for seed in range(options.seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            make_model(Path(folder), options.tokenizer, seed)
-            for side, python in (("strop", sys.executable), ("trl", options.trl_python)):
-                command = [
-                    python,
-                    __file__,
-                    side,
-                    "--folder",
-                    folder,
-                    "--seed",
-                    str(seed),
-                    "--steps",
-                    str(options.steps),
-                ]
-                environment = {**os.environ, "TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
-                output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-                curves[side].append(json.loads(output.splitlines()[-1]))
-    report = {side: summary(runs) for side, runs in curves.items()}
-    print(json.dumps({"report": report, "curves": curves}))
-    for side, values in report.items():
-        print(f"{side:6} first {values['first']:.3f}, last {values['last']:.3f} ± {values['standard_error']:.3f}")
+# -------------------------------------------------------------------------------------------- curves
 
 
-def summary(runs: list[list[float]]) -> dict[str, float]:
-    finals = [sum(run[-LAST_STEPS:]) / LAST_STEPS for run in runs]
-    mean = sum(finals) / len(finals)
-    variance = sum((value - mean) ** 2 for value in finals) / max(1, len(finals) - 1)
-    first = sum(run[0] for run in runs) / len(runs)
-    return {"first": first, "last": mean, "standard_error": math.sqrt(variance / len(finals))}
+def compare_curves(options: argparse.Namespace, model: str) -> bool:
+    runs: dict[str, dict[str, list[Curve]]] = {}
+    for algorithm in options.algorithm:
+        runs[algorithm] = {side: [] for side in SIDES}
+        for seed in range(options.seeds):
+            work = {"mode": "train", "model": model, "algorithm": algorithm, "seed": seed, "steps": options.steps}
+            work["learning_rate"] = options.learning_rate
+            runs[algorithm]["strop"].append(ask("strop", options, **work, overrides=options.override))
+            runs[algorithm]["trl"].append(ask("trl", options, **work))
+            print(f"{algorithm}, seed {seed}: {finals(runs[algorithm])}", file=sys.stderr, flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(runs))
+    return report(runs, options.svg)
+
+
+def report(runs: dict[str, dict[str, list[Curve]]], svg: Path | None) -> bool:
+    agree = print_finals(runs)
+    print_curves(runs)
+    if svg:
+        rewards = {
+            algorithm: {side: [run["rewards"] for run in sides[side]] for side in SIDES}
+            for algorithm, sides in runs.items()
+        }
+        svg.write_text(as_svg(rewards))
+    return agree
+
+
+def finals(sides: dict[str, list[Curve]]) -> dict[str, list[float]]:
+    return {side: [round(mean(run["rewards"][-LAST_STEPS:]), 3) for run in sides[side]] for side in SIDES}
+
+
+def print_finals(runs: dict[str, dict[str, list[Curve]]]) -> bool:
+    """Prints the table of rewards, at the end and over the whole run; says whether both agree."""
+    agree = True
+    print("| algorithm | reward | strop | TRL | difference | in standard errors |")
+    print("|---|---|---|---|---|---|")
+    for algorithm, sides in runs.items():
+        for name, last in ((f"mean of the last {LAST_STEPS} steps", LAST_STEPS), ("mean of all steps", None)):
+            values = [[mean(run["rewards"][-last if last else 0 :]) for run in sides[side]] for side in SIDES]
+            (ours, our_error), (theirs, their_error) = map(mean_and_error, values)
+            error = math.hypot(our_error, their_error)
+            ratio = (ours - theirs) / error
+            agree = agree and abs(ratio) <= 2
+            print(
+                f"| {algorithm} | {name} | {ours:.3f} ± {our_error:.3f} | {theirs:.3f} ± {their_error:.3f} "
+                f"| {ours - theirs:+.3f} ± {error:.3f} | {ratio:+.1f} |"
+            )
+    return agree
+
+
+def print_curves(runs: dict[str, dict[str, list[Curve]]], num_parts: int = 10) -> None:
+    """Prints mean reward and mean length over the seeds, in parts of the run."""
+    for algorithm, sides in runs.items():
+        steps = len(sides["trl"][0]["rewards"])
+        width = steps // num_parts
+        print(f"\n| {algorithm}, steps | strop, reward | TRL, reward | strop, tokens | TRL, tokens |")
+        print("|---|---|---|---|---|")
+        for start in range(0, steps, width):
+            part = slice(start, start + width)
+            cells = [
+                f"{mean([mean(run[what][part]) for run in sides[side]]):{digits}}"
+                for what, digits in (("rewards", ".3f"), ("lengths", ".1f"))
+                for side in SIDES
+            ]
+            print(f"| {start + 1} to {min(start + width, steps)} | {' | '.join(cells)} |")
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Returns the mean and its standard error."""
+    middle = mean(values)
+    variance = sum((value - middle) ** 2 for value in values) / (len(values) - 1)
+    return middle, math.sqrt(variance / len(values))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("side", choices=["compare", "strop", "trl"])
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--tokenizer", default="", help="a folder with a tokenizer that has a chat template")
+    parser.add_argument("what", choices=["gradient", "curves", "report"])
+    parser.add_argument("--algorithm", nargs="+", default=["grpo", "dr_grpo", "dapo"])
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--override", action="append", default=[], help="a key of strop's run file, to see it differ")
+    parser.add_argument("--svg", type=Path, help="where to draw the curves")
+    parser.add_argument("--json", type=Path, help="where to keep the curves; `report` reads them again")
     parser.add_argument("--trl-python", default=".venv-trl/bin/python")
     options = parser.parse_args()
-    if options.side == "compare":
-        compare(options)
-    else:
-        run = run_strop if options.side == "strop" else run_trl
-        print(json.dumps(run(options.folder, options.seed, options.steps)))
+    if options.what == "report":
+        raise SystemExit(0 if report(json.loads(options.json.read_text()), options.svg) else 1)
+    with tempfile.TemporaryDirectory() as model:
+        make_model(Path(model))
+        compare = compare_gradients if options.what == "gradient" else compare_curves
+        raise SystemExit(0 if compare(options, model) else 1)
 
 
 if __name__ == "__main__":
