@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    BambaConfig,
+    FalconH1Config,
     Gemma3TextConfig,
     GenerationConfig,
     LlamaConfig,
+    Mamba2Config,
     MambaConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -26,7 +29,7 @@ from support.tokenizer import BOS_ID, EOS_ID, PAD_ID, VOCAB_SIZE, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3", "qwen3_moe")
 """Plain softmax attention in every layer: prefixes can be shared."""
-HYBRID_FAMILIES = ("qwen3_next", "mamba")
+HYBRID_FAMILIES = ("qwen3_next", "mamba", "mamba2", "falcon_h1", "bamba")
 """With linear-attention or state-space layers: prefixes cannot be shared."""
 
 SLIDING_WINDOW = 8
@@ -34,46 +37,57 @@ SLIDING_WINDOW = 8
 MAX_LENGTH = 512
 
 
+_COMMON = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": MAX_LENGTH,
+    "bos_token_id": BOS_ID,
+    "eos_token_id": EOS_ID,
+    "pad_token_id": PAD_ID,
+}
+_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+_ATTENTION = {**_HEADS, "head_dim": 8}
+_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
+_WIDE = {"intermediate_size": 64}
+
+
 def tiny_config(family: str) -> PreTrainedConfig:
     """Returns the config of a tiny model of `family`, with grouped-query attention where there is attention."""
-    common = {
-        "vocab_size": VOCAB_SIZE,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "max_position_embeddings": MAX_LENGTH,
-        "bos_token_id": BOS_ID,
-        "eos_token_id": EOS_ID,
-        "pad_token_id": PAD_ID,
-    }
-    attention = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    moe = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
-    wide = {"intermediate_size": 64}
+    if family in HYBRID_FAMILIES:
+        return _hybrid_config(family)
     match family:
         case "llama":
-            return LlamaConfig(**common, **attention, **wide, tie_word_embeddings=True)
+            return LlamaConfig(**_COMMON, **_ATTENTION, **_WIDE, tie_word_embeddings=True)
         case "qwen2":
-            heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-            return Qwen2Config(**common, **heads, **wide, tie_word_embeddings=False)
+            return Qwen2Config(**_COMMON, **_HEADS, **_WIDE, tie_word_embeddings=False)
         case "qwen3":
-            return Qwen3Config(**common, **attention, **wide, tie_word_embeddings=False)
+            return Qwen3Config(**_COMMON, **_ATTENTION, **_WIDE, tie_word_embeddings=False)
         case "gemma3":
             return Gemma3TextConfig(
-                **{**common, "num_hidden_layers": 3},
-                **attention,
-                **wide,
+                **{**_COMMON, "num_hidden_layers": 3},
+                **_ATTENTION,
+                **_WIDE,
                 query_pre_attn_scalar=8,
                 sliding_window=SLIDING_WINDOW,
                 layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                 final_logit_softcapping=30.0,
             )
         case "qwen3_moe":
-            return Qwen3MoeConfig(**common, **attention, **wide, **moe)
+            return Qwen3MoeConfig(**_COMMON, **_ATTENTION, **_WIDE, **_MOE)
+        case _:
+            raise ValueError(f"family must be one of {FAMILIES + HYBRID_FAMILIES}, got {family!r}")
+
+
+def _hybrid_config(family: str) -> PreTrainedConfig:
+    state_space = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 16}
+    match family:
         case "qwen3_next":
             return Qwen3NextConfig(
-                **common,
-                **attention,
-                **wide,
-                **moe,
+                **_COMMON,
+                **_ATTENTION,
+                **_WIDE,
+                **_MOE,
                 shared_expert_intermediate_size=16,
                 linear_num_key_heads=2,
                 linear_num_value_heads=4,
@@ -82,9 +96,14 @@ def tiny_config(family: str) -> PreTrainedConfig:
                 layer_types=["linear_attention", "full_attention"],
             )
         case "mamba":
-            return MambaConfig(**common, state_size=8, time_step_rank=4)
-        case _:
-            raise ValueError(f"family must be one of {FAMILIES + HYBRID_FAMILIES}, got {family!r}")
+            return MambaConfig(**_COMMON, state_size=8, time_step_rank=4)
+        case "mamba2":
+            return Mamba2Config(**_COMMON, num_heads=4, head_dim=16, state_size=8, n_groups=1, chunk_size=16)
+        case "falcon_h1":
+            return FalconH1Config(**_COMMON, **_ATTENTION, **_WIDE, **state_space, mamba_d_ssm=64)
+        case "bamba":
+            return BambaConfig(**_COMMON, **_HEADS, **_WIDE, **state_space, attn_layer_indices=[1])
+    raise ValueError(f"family must be one of {HYBRID_FAMILIES}, got {family!r}")
 
 
 def tiny_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32, attn: str = "strop") -> PreTrainedModel:

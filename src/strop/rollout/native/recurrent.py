@@ -1,6 +1,6 @@
 """Models with layers that carry a state (linear attention, state space), run through transformers' own cache.
 
-    [B, T] tokens, cache or none --decoder--> last hidden states --head--> [B, V] logits, cache with T more tokens
+    [B, T] tokens, RowCache or none --decoder--> last hidden states --head--> [B, V] logits, RowCache of T more tokens
 
 All rows of a call have one length, so nothing is padded: padding would enter the state. The cache is the one that
 transformers makes for the model; attention layers, if any, run its eager attention. Layers stay as they are, because
@@ -8,13 +8,15 @@ such models read weights of their linear layers directly.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
 from strop.errors import ModelError
 from strop.models.head import LogitsHead
@@ -25,6 +27,31 @@ PLAIN_ATTENTION = "eager"
 """The one implementation of transformers that honours soft-caps and sinks in every model."""
 CACHE_KEYWORDS = ("past_key_values", "cache_params")
 """How decoders call their cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCache:
+    """What a model remembers of B sequences of one length."""
+
+    cache: Cache
+    num_tokens: int
+    """The length of each."""
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Makes row i a copy of what is row `rows[i]` now; there may be fewer or more of them than before."""
+        self.cache.reorder_cache(cast(torch.LongTensor, torch.tensor(rows)))
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that keys, values and states take."""
+        return sum(tensor.nbytes for tensor in self._tensors() if tensor is not None)
+
+    def _tensors(self) -> Iterator[torch.Tensor | None]:
+        for layer in self.cache.layers:
+            if isinstance(layer, DynamicLayer):
+                yield from (layer.keys, layer.values)
+            if isinstance(layer, LinearAttentionCacheLayerMixin):
+                yield from (*layer.conv_states.values(), *layer.recurrent_states.values())
 
 
 class RecurrentNetwork:
@@ -39,7 +66,8 @@ class RecurrentNetwork:
         self.weights = WeightTable(model, packed_linears=False)
         self._head = LogitsHead.from_model(model)
         self._decoder: Any = self.model.get_decoder()
-        self._cache_keyword = _cache_keyword(self._decoder)
+        self._keywords = frozenset(inspect.signature(self._decoder.forward).parameters)
+        self._cache_keyword = _cache_keyword(self._decoder, self._keywords)
 
     @property
     def device(self) -> torch.device:
@@ -59,20 +87,25 @@ class RecurrentNetwork:
         return None if length is None else int(length)
 
     @torch.inference_mode()
-    def advance(self, token_ids_BT: torch.Tensor, cache: Cache | None) -> tuple[torch.Tensor, Cache]:
-        """Feeds T tokens behind what each row of the cache holds, or from the start; returns [B, V] logits, cache.
+    def advance(self, token_ids_BT: torch.Tensor, past: RowCache | None) -> tuple[torch.Tensor, RowCache]:
+        """Feeds each row T tokens behind its past, or from the start; returns [B, V] logits and the new past.
 
-        The cache that is handed in is used up: go on with the one that is returned.
+        The past that is handed in is used up: go on with the one that is returned.
         """
-        outputs = self._decoder(input_ids=token_ids_BT, use_cache=True, **{self._cache_keyword: cache})
-        filled = outputs[self._cache_keyword]
-        if not isinstance(filled, Cache):
+        start = 0 if past is None else past.num_tokens
+        stop = start + token_ids_BT.shape[1]
+        keywords: dict[str, Any] = {self._cache_keyword: None if past is None else past.cache}
+        if "position_ids" in self._keywords:
+            keywords["position_ids"] = torch.arange(start, stop, device=self.device).expand_as(token_ids_BT)
+        outputs = self._decoder(input_ids=token_ids_BT, use_cache=True, **keywords)
+        cache = outputs.get(self._cache_keyword)
+        if not isinstance(cache, Cache):
             raise ModelError(
-                f"the cache of {self.model.config.model_type} must be one of transformers' Cache classes, "
-                f"got {type(filled).__name__}",
+                f"{type(self._decoder).__name__} must give its cache back as one of transformers' Cache classes, "
+                f"got {type(cache).__name__}",
                 "The native engine cannot sample from it; choose another model.",
             )
-        return self.logits(outputs.last_hidden_state[:, -1]), filled
+        return self.logits(outputs.last_hidden_state[:, -1]), RowCache(cache, stop)
 
     @torch.inference_mode()
     def hidden(self, token_ids_T: torch.Tensor) -> torch.Tensor:
@@ -101,14 +134,8 @@ class RecurrentNetwork:
         return torch.cat(parts).cpu().numpy()
 
 
-def select_rows(cache: Cache, rows: Sequence[int]) -> None:
-    """Makes each row of the cache a copy of that row, in place; there may be fewer or more of them than before."""
-    cache.reorder_cache(cast(torch.LongTensor, torch.tensor(rows)))
-
-
-def _cache_keyword(decoder: Any) -> str:
-    parameters = inspect.signature(decoder.forward).parameters
-    found = [keyword for keyword in CACHE_KEYWORDS if keyword in parameters]
+def _cache_keyword(decoder: object, keywords: Collection[str]) -> str:
+    found = [keyword for keyword in CACHE_KEYWORDS if keyword in keywords]
     if not found:
         raise ModelError(
             f"{type(decoder).__name__} must take its cache as one of {list(CACHE_KEYWORDS)}, got neither",

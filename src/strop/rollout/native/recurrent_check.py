@@ -10,7 +10,7 @@ import torch
 
 from strop.errors import ModelError
 from strop.models.attention.self_check import MAX_RELATIVE_DIFFERENCE, MAX_RELATIVE_DIFFERENCE_LOW_PRECISION
-from strop.rollout.native.recurrent import RecurrentNetwork, select_rows
+from strop.rollout.native.recurrent import RecurrentNetwork
 
 PROMPT_TOKENS: Final = 12
 TOGETHER_TOKENS: Final = 4
@@ -20,8 +20,14 @@ ALONE_TOKENS: Final = 2
 def check_cache(network: RecurrentNetwork) -> None:
     """Raises ModelError where cached logits differ from those of whole sequences."""
     sequences_2T = _sequences(network)
-    cached_NV = torch.cat([*_together(network, sequences_2T)])
-    whole_NV = torch.cat([*_whole(network, sequences_2T)])
+    whole_NV = torch.cat(_whole(network, sequences_2T))
+    try:
+        cached_NV = torch.cat(_together(network, sequences_2T))
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"the cache of {type(network.model).__name__} must let its rows be copied and dropped, got: {error}",
+            "The native engine cannot sample from it; choose another model.",
+        ) from error
     cached, whole = (logits.double() - logits.double().mean(-1, keepdim=True) for logits in (cached_NV, whole_NV))
     relative = float((cached - whole).norm() / whole.norm().clamp_min(torch.finfo(torch.float64).tiny))
     bound = MAX_RELATIVE_DIFFERENCE.get(cached_NV.dtype, MAX_RELATIVE_DIFFERENCE_LOW_PRECISION)
@@ -44,15 +50,15 @@ def _sequences(network: RecurrentNetwork) -> torch.Tensor:
 
 def _together(network: RecurrentNetwork, sequences_2T: torch.Tensor) -> list[torch.Tensor]:
     """Returns the logits behind the beginning, of both sequences and of the one that stays, each [rows, V]."""
-    first_1V, cache = network.advance(sequences_2T[:1, :PROMPT_TOKENS], None)
+    first_1V, past = network.advance(sequences_2T[:1, :PROMPT_TOKENS], None)
     found = [first_1V]
-    select_rows(cache, [0, 0])
+    past.select_rows([0, 0])
     rows = sequences_2T[:, PROMPT_TOKENS:]
     for place in range(rows.shape[1]):
         if place == TOGETHER_TOKENS:
-            select_rows(cache, [1])
+            past.select_rows([1])
             rows = rows[1:]
-        logits_BV, cache = network.advance(rows[:, place : place + 1], cache)
+        logits_BV, past = network.advance(rows[:, place : place + 1], past)
         found.append(logits_BV)
     return found
 

@@ -8,15 +8,13 @@ A cohort never takes anybody in. Samples that were interrupted come back with le
 of its own if need be: slower, and never wrong.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from transformers import Cache
-from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
 from strop.rollout.native.drawing import draw_tokens
-from strop.rollout.native.recurrent import RecurrentNetwork, select_rows
+from strop.rollout.native.recurrent import RecurrentNetwork, RowCache
 from strop.rollout.native.roster import Roster
 from strop.rollout.native.samples import GrowingSample
 from strop.rollout.native.stepper import PREFILL_TOKENS, EngineCounters
@@ -28,15 +26,13 @@ class Cohort:
     """Samples whose prompt and own tokens are together equally many; row of the cache = place in the list."""
 
     samples: list[GrowingSample]
-    cache: Cache
-    num_cached: int
-    """Tokens of each row that the cache holds."""
+    past: RowCache
 
     def drop_finished(self) -> None:
         """Closes the gaps that finished samples leave."""
         kept = [row for row, sample in enumerate(self.samples) if sample.finish is None]
         if kept and len(kept) < len(self.samples):
-            select_rows(self.cache, kept)
+            self.past.select_rows(kept)
         self.samples = [self.samples[row] for row in kept]
 
 
@@ -49,12 +45,12 @@ class Cohorts:
     @property
     def num_tokens(self) -> int:
         """Tokens that caches hold, those of a prompt once a sample."""
-        return sum(len(cohort.samples) * cohort.num_cached for cohort in self.running)
+        return sum(len(cohort.samples) * cohort.past.num_tokens for cohort in self.running)
 
     @property
     def num_bytes(self) -> int:
         """The memory that keys, values and states take."""
-        return sum(tensor.nbytes for cohort in self.running for tensor in _held(cohort.cache))
+        return sum(cohort.past.num_bytes for cohort in self.running)
 
     def release(self) -> None:
         """Gives all memory back."""
@@ -114,17 +110,16 @@ class CohortStepper:
             rows.setdefault(_row_key(sample), [*sample.group.request.prompt_token_ids.tolist(), *sample.token_ids])
         token_ids_UT = torch.tensor(list(rows.values()), device=self.network.device)
         self.counters.prefill_tokens += token_ids_UT.numel()
-        logits_UV, cache = self.network.advance(token_ids_UT, None)
+        logits_UV, past = self.network.advance(token_ids_UT, None)
         row_of_key = {key: row for row, key in enumerate(rows)}
         rows_B = [row_of_key[_row_key(sample)] for sample in samples]
-        select_rows(cache, rows_B)
-        return Cohort(list(samples), cache, token_ids_UT.shape[1]), logits_UV[rows_B]
+        past.select_rows(rows_B)
+        return Cohort(list(samples), past), logits_UV[rows_B]
 
     def _advance(self, cohort: Cohort) -> torch.Tensor:
         """Feeds each sample's last token; returns [B, V] logits of the next ones."""
         token_ids_B1 = torch.tensor([[sample.token_ids[-1]] for sample in cohort.samples], device=self.network.device)
-        logits_BV, cohort.cache = self.network.advance(token_ids_B1, cohort.cache)
-        cohort.num_cached += 1
+        logits_BV, cohort.past = self.network.advance(token_ids_B1, cohort.past)
         self.counters.decoded_tokens += len(cohort.samples)
         return logits_BV
 
@@ -139,13 +134,3 @@ def _by_length(samples: Sequence[GrowingSample]) -> list[list[GrowingSample]]:
     for sample in samples:
         by_length.setdefault(sample.group.prompt_length + len(sample.token_ids), []).append(sample)
     return list(by_length.values())
-
-
-def _held(cache: Cache) -> Iterator[torch.Tensor]:
-    for layer in cache.layers:
-        states: list[torch.Tensor | None] = []
-        if isinstance(layer, DynamicLayer) and layer.is_initialized:
-            states += [layer.keys, layer.values]
-        if isinstance(layer, LinearAttentionCacheLayerMixin):
-            states += [*layer.conv_states.values(), *layer.recurrent_states.values()]
-        yield from (state for state in states if state is not None)
