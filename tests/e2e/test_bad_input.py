@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -168,6 +169,23 @@ def test_a_truncated_checkpoint_names_the_file_and_both_sizes(world: Path) -> No
     assert_refused(
         outcome, "must be a whole safetensors file", f"got {size} bytes where its header promises {promised}"
     )
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_adapters_for_modules_that_are_not_there_are_refused_before_any_weight_is_read(
+    flags: list[str], world: Path
+) -> None:
+    outcome = train(f"model.path={broken_model(world)}", "model.lora.target_modules=['q_prj']", *flags)
+    assert_refused(outcome, "model.lora.target_modules must name linear layers", "'q_prj'", "Did you mean q_proj?")
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_a_sink_that_is_not_installed_is_refused_before_any_weight_is_read(
+    flags: list[str], world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    outcome = train(f"model.path={broken_model(world)}", "metrics.sinks=['wandb']", *flags)
+    assert_refused(outcome, "got wandb, not installed", 'pip install "strop[wandb]"')
 
 
 def test_a_broken_model_does_not_cost_the_run_that_it_would_replace(world: Path) -> None:

@@ -7,15 +7,16 @@ The model keeps its class and its forward; its linear layers become PEFT layers 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from strop.config.model import LoraConfig
+from strop.config.model import LoraConfig, ModelConfig
 from strop.errors import ModelError
 from strop.models.weights import named_weights
 from strop.records import WeightChunk
@@ -30,6 +31,24 @@ _LORA_INFIX = ".lora_"
 _CHECKPOINT_PREFIX = "base_model.model."
 
 Gather = Callable[[torch.Tensor], torch.Tensor]
+
+
+def check_adapters(section: ModelConfig, config: PreTrainedConfig) -> None:
+    """Refuses adapters that cannot be attached, before any weight is loaded: the model is built without memory.
+
+    Raises ModelError where PEFT is not installed, and where a target module does not exist, or is the head.
+    """
+    if section.lora is None:
+        return
+    if find_spec("peft") is None:
+        raise ModelError(
+            "model.lora needs the package peft, and that is not installed",
+            "Run `pip install 'strop[lora]'`, or leave model.lora out.",
+        )
+    if section.lora.target_modules != "all-linear":
+        with torch.device("meta"):
+            hf_model = AutoModelForCausalLM.from_config(config, trust_remote_code=section.trust_remote_code)  # type: ignore[no-untyped-call]
+        _check_targets(hf_model, section.lora)
 
 
 def attach_adapters(hf_model: PreTrainedModel, section: LoraConfig, seed: int = 0) -> None:

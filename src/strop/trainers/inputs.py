@@ -15,6 +15,7 @@ from strop.config.root import Config
 from strop.data import ChatRenderer, DataReport, PromptTable, build_prompts, build_renderer, load_rows, prompt_budget
 from strop.errors import ConfigError
 from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
+from strop.models.lora import check_adapters
 from strop.models.stops import StopSet, find_stops
 from strop.records import Group, Sample, SamplingParams
 from strop.tasks import (
@@ -64,10 +65,11 @@ def prepare_inputs(config: Config) -> Inputs:
     Raises ConfigError where keys do not go together, and what loading data, task, rewards and tokenizer raises.
     """
     check(config)
-    check(config)
     tokenizer = load_tokenizer(config.model)
     stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)
-    length = max_length(config.model, load_model_config(config.model))
+    model_config = load_model_config(config.model)
+    check_adapters(config.model, model_config)
+    length = max_length(config.model, model_config)
     renderer = build_renderer(tokenizer, config.data)
     task = build_task(config.data.task, config.data)
     rewards = build_rewards(config.rewards, task)

@@ -15,7 +15,7 @@ from strop.errors import ConfigError, DataError
 from strop.metrics.console import Console
 from strop.metrics.environment import write_facts
 from strop.metrics.samples import SampleStore
-from strop.metrics.sinks.build import build_sinks
+from strop.metrics.sinks import build_sinks, check_requirements
 from strop.tasks import GoldReport, score_gold
 from strop.trainers.build import Run, build_run, build_store
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs, reward_names
@@ -53,6 +53,7 @@ class DryRunReport:
 
 def dry_run(config: Config) -> DryRunReport:
     """Resolves and validates everything, renders the data, scores gold answers; loads no weights."""
+    check_requirements(config.metrics.sinks)
     inputs = prepare_inputs(config)
     gold = check_gold(inputs)
     folder = config.run.output_dir / config.run.name
@@ -66,6 +67,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
     """
     folder = check_run_folder(config.run.output_dir / config.run.name, resume=resume, overwrite=overwrite)
     changes = _changes(config, folder) if resume else []
+    check_requirements(config.metrics.sinks)
     inputs = prepare_inputs(config)
     gold = check_gold(inputs)
     with ExitStack() as stack:

@@ -9,7 +9,7 @@ import pytest
 from strop.config.metrics import MetricsConfig
 from strop.errors import ConfigError
 from strop.metrics import Metrics
-from strop.metrics.sinks import CombinedSink, build_sinks
+from strop.metrics.sinks import CombinedSink, build_sinks, check_requirements
 
 
 class FailingSink:
@@ -38,6 +38,26 @@ def test_a_sink_whose_library_is_missing_names_the_extra_to_install(
     with pytest.raises(ConfigError, match=rf'(?s)pip install "strop\[{name}\]"'):
         build_sinks(config, tmp_path, "trial")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_libraries_are_all_told_before_anything_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("trackio", "mlflow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    check_requirements([])
+    with pytest.raises(ConfigError, match="got trackio, mlflow") as caught:
+        check_requirements(["trackio", "mlflow"])
+    assert 'pip install "strop[trackio,mlflow]"' in str(caught.value.remedy)
+
+
+def test_a_folder_that_a_library_left_behind_is_not_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for module in [module for module in sys.modules if module.split(".")[0] == "wandb"]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(ConfigError, match="got wandb, not installed"):
+        check_requirements(["wandb"])
 
 
 def test_without_further_sinks_only_the_metrics_file_is_written(tmp_path: Path) -> None:

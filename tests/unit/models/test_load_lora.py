@@ -1,5 +1,6 @@
 """Adapters are attached, merged, disabled and saved without touching the base weights."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,16 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from strop.config.model import LoraConfig
+from strop.config.model import LoraConfig, ModelConfig
 from strop.errors import ModelError
-from strop.models.lora import adapters_disabled, attach_adapters, has_adapters, merged_weights, save_adapter
+from strop.models.lora import (
+    adapters_disabled,
+    attach_adapters,
+    check_adapters,
+    has_adapters,
+    merged_weights,
+    save_adapter,
+)
 from support.tiny import tiny_folder, tiny_model
 
 TOKEN_IDS = torch.arange(20)[None] * 7 + 10
@@ -93,3 +101,23 @@ def test_a_target_that_is_no_linear_layer_is_refused(target: str, remedy: str) -
     with pytest.raises(ModelError, match=remedy) as caught:
         attach_adapters(tiny_model("llama", attn="eager"), LoraConfig(target_modules=["v_proj", target]))
     assert target in str(caught.value)
+
+
+def check_targets(family: str, targets: list[str]) -> None:
+    section = ModelConfig(path="never-loaded", lora=LoraConfig(target_modules=targets))
+    check_adapters(section, tiny_model(family, attn="eager").config)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3"])
+def test_targets_are_checked_without_weights(family: str) -> None:
+    check_targets(family, ["q_proj", "self_attn.o_proj"])
+    for target in ("q_prj", "lm_head"):
+        with pytest.raises(ModelError, match="q_proj") as caught:
+            check_targets(family, ["v_proj", target])
+        assert target in str(caught.value)
+
+
+def test_adapters_without_peft_are_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ModelError, match=r"pip install 'strop\[lora\]'"):
+        check_targets("llama", ["q_proj"])

@@ -2,6 +2,7 @@
 
 from strop.metrics.sinks.build import CombinedSink, Sink, build_sinks
 from strop.metrics.sinks.jsonl import JsonlSink, read_metrics
+from strop.metrics.sinks.requirements import check_requirements
 from strop.metrics.sinks.target import SinkTarget
 
 __all__ = [
@@ -10,5 +11,6 @@ __all__ = [
     "Sink",
     "SinkTarget",
     "build_sinks",
+    "check_requirements",
     "read_metrics",
 ]
