@@ -17,17 +17,33 @@ from support.tiny import random_ids, tiny_model
 PROMPT = random_ids(np.random.default_rng(0), 10)
 
 
-def native_engine() -> RolloutEngine:
-    return NativeEngine(tiny_model("llama"), RolloutConfig())
+def native_engine(family: str) -> RolloutEngine:
+    return NativeEngine(tiny_model(family), RolloutConfig())
 
 
-EngineFactory = Callable[[], RolloutEngine]
-ENGINES: list[EngineFactory] = [native_engine]
+EngineFactory = Callable[[str], RolloutEngine]
+ENGINES: list[tuple[EngineFactory, str]] = [
+    (native_engine, "llama"),
+    (native_engine, "qwen3_next"),
+    (native_engine, "mamba"),
+]
+"""Each engine with the families that it runs in different ways."""
 
 
-@pytest.fixture(params=ENGINES, ids=lambda factory: factory.__name__)
-def engine(request: pytest.FixtureRequest) -> RolloutEngine:
-    return request.param()
+@pytest.fixture(params=ENGINES, ids=lambda one: f"{one[0].__name__}-{one[1]}")
+def engine_and_family(request: pytest.FixtureRequest) -> tuple[RolloutEngine, str]:
+    factory, family = request.param
+    return factory(family), family
+
+
+@pytest.fixture
+def engine(engine_and_family: tuple[RolloutEngine, str]) -> RolloutEngine:
+    return engine_and_family[0]
+
+
+@pytest.fixture
+def family(engine_and_family: tuple[RolloutEngine, str]) -> str:
+    return engine_and_family[1]
 
 
 def test_one_completion_comes_back_a_stream_in_order_with_every_array_as_long_as_its_tokens(
@@ -127,9 +143,9 @@ def test_sleep_is_refused_while_requests_are_open_and_wake_brings_the_same_answe
     assert [one.token_ids.tolist() for one in before] == [one.token_ids.tolist() for one in after]
 
 
-def test_received_weights_show_in_scores_samples_and_versions(engine: RolloutEngine) -> None:
+def test_received_weights_show_in_scores_samples_and_versions(engine: RolloutEngine, family: str) -> None:
     before = asyncio.run(engine.score([PROMPT]))[0]
-    sent = list(weight_chunks(tiny_model("llama", seed=1), version=7))
+    sent = list(weight_chunks(tiny_model(family, seed=1), version=7))
     receipt = asyncio.run(engine.receive_weights(iter(sent), 7))
     after = asyncio.run(engine.score([PROMPT]))[0]
     assert np.abs(before - after).max() > 0.1
@@ -139,8 +155,8 @@ def test_received_weights_show_in_scores_samples_and_versions(engine: RolloutEng
     assert completions[0].policy_versions.tolist() == [7, 7, 7]
 
 
-def test_an_incomplete_set_of_weights_is_refused_by_name(engine: RolloutEngine) -> None:
-    sent = list(weight_chunks(tiny_model("llama", seed=1), version=1))
+def test_an_incomplete_set_of_weights_is_refused_by_name(engine: RolloutEngine, family: str) -> None:
+    sent = list(weight_chunks(tiny_model(family, seed=1), version=1))
     with pytest.raises(ValueError, match=sent[3].name):
         asyncio.run(engine.receive_weights(iter(sent[:3] + sent[4:]), 1))
 

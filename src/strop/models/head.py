@@ -65,7 +65,8 @@ class LogitsHead:
 
     def logits(self, hidden_NH: torch.Tensor) -> torch.Tensor:
         """Returns [N, V] logits of [N, H] hidden states, at temperature 1, in the dtype of the model."""
-        logits_NV = functional.linear(hidden_NH, self.weight, self.bias)
+        # Mamba's residual stream, and with it what its decoder returns, is float32 whatever the weights are.
+        logits_NV = functional.linear(hidden_NH.to(self.weight.dtype), self.weight, self.bias)
         if self.scale != 1.0:
             logits_NV = logits_NV * self.scale
         if self.softcap is not None:

@@ -32,7 +32,7 @@ def test_every_tiny_family_passes_and_is_left_as_it_was(family: str) -> None:
     assert model.training
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", "gemma3", "mamba"])
 def test_bfloat16_passes(family: str) -> None:
     check_packed_attention(tiny_model(family, dtype=torch.bfloat16))
 

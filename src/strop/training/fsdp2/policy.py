@@ -61,7 +61,7 @@ class PolicyModule(nn.Module):
         """
         hidden_NH = self._hidden_states(batch).index_select(0, batch.source_index_N)
         head = LogitsHead.from_model(self.causal_lm)
-        operands = (hidden_NH, head.weight, head.bias, batch.target_ids_N)
+        operands = (hidden_NH.to(head.weight.dtype), head.weight, head.bias, batch.target_ids_N)
         transform = LogitTransform(temperature, head.scale, head.softcap)
         if known_gradient_N is None:
             outputs = chunked_logprobs(
