@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -18,26 +17,17 @@ def grader(task: str) -> RewardFunction:
     return build_task(task, config).rewards[0]
 
 
-def per_sample(completion: str, answer: str) -> float:
-    return float(completion == answer)
-
-
-async def per_sample_async(completion: str, answer: str) -> float:
-    await asyncio.sleep(0)
-    return float(completion == answer)
-
-
-def per_group(completions: list[str], answer: list[str], **rest: Any) -> list[float]:
-    return [float(completion == gold) for completion, gold in zip(completions, answer, strict=True)]
+def function(name: str) -> RewardFunction:
+    return FunctionReward(f"support.reward_functions:{name}")
 
 
 IMPLEMENTATIONS: dict[str, tuple[Callable[[], RewardFunction], str]] = {
     "gsm8k": (lambda: grader("gsm8k"), "#### 7"),
     "math": (lambda: grader("math"), r"\boxed{7}"),
     "reasoning_gym": (lambda: grader("reasoning_gym:chain_sum"), "<answer>7</answer>"),
-    "per sample": (lambda: FunctionReward(per_sample, name="f"), "7"),
-    "per sample, async": (lambda: FunctionReward(per_sample_async, name="f"), "7"),
-    "per group": (lambda: FunctionReward(per_group, name="f"), "7"),
+    "per sample": (lambda: function("score"), "7"),
+    "per sample, async": (lambda: function("score_async"), "7"),
+    "per group": (lambda: function("score_group"), "7"),
 }
 
 

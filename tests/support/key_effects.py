@@ -178,6 +178,12 @@ REWARDS = {
     "rewards[].timeout_seconds": Effect(
         ["rewards.0.timeout_seconds=0.02"], metric("samples/error_share"), ["rewards.0.function=WORLD/rewards.py:slow"]
     ),
+    "rewards[].memory_gib": Effect(
+        ["rewards.0.memory_gib=0.1"], metric("samples/error_share"), ["rewards.0.function=WORLD/rewards.py:hungry"]
+    ),
+    "rewards[].processes": Effect(
+        ["rewards.0.processes=2"], metric("reward/mean"), ["rewards.0.function=WORLD/rewards.py:counting"]
+    ),
 }
 ROLLOUT = {
     "rollout.type": refused("rollout.type must be native", "rollout.type=other"),

@@ -35,6 +35,20 @@ def sometimes(completion, answer):
 def slow(completion):
     time.sleep(0.1)
     return spread(completion)
+
+
+def hungry(completion):
+    return len(bytearray(2**28)) and spread(completion)
+
+
+def counting(completion):
+    """How often its process called it."""
+    time.sleep(0.1)
+    calls.append(completion)
+    return len(calls)
+
+
+calls = []
 '''
 
 TEMPLATE = (

@@ -20,3 +20,8 @@ class RewardConfig(Section):
     """Fixed keyword arguments for the function."""
     timeout_seconds: float = Field(default=60.0, gt=0)
     """Time limit of one call; a call that runs over it makes its samples invalid."""
+    memory_gib: float = Field(default=8.0, gt=0)
+    """Memory limit of a process that judges; a call that needs more makes its samples invalid."""
+    processes: int | None = Field(default=None, ge=1)
+    """How many processes judge at once, each with a module state of its own. None takes one for a function of yours,
+    and one a core, at most four, for the task's grader. Async functions run in the trainer's process, without any."""

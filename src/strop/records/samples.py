@@ -66,6 +66,8 @@ class RewardPart:
     weight: float = 1.0
     error: str | None = None
     """Row, exception and traceback where the function raised."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long the call took that judged it."""
 
 
 @dataclass(frozen=True, slots=True)

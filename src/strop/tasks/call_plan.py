@@ -10,8 +10,7 @@ Beside columns there are `prompt` (the chat messages) and `finish` ("stopped" or
 in the plural form, and the fixed `arguments` of the config. `**kwargs` gets all of it.
 """
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
@@ -37,9 +36,8 @@ class CallPlan:
     fixed: Mapping[str, Any]
 
     @classmethod
-    def read(cls, function: Callable[..., Any], name: str, fixed: Mapping[str, Any]) -> "CallPlan":
-        """Reads the plan from the signature; raises SettingError where the function cannot be called in either form."""
-        parameters = inspect.signature(function).parameters.values()
+    def read(cls, parameters: Sequence[Parameter], name: str, fixed: Mapping[str, Any]) -> "CallPlan":
+        """Reads the plan from a signature; raises SettingError where the function cannot be called in either form."""
         named = [p for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
         if any(p.kind is Parameter.POSITIONAL_ONLY for p in parameters):
             raise SettingError(f"reward {name!r} must take its arguments by name, got positional-only ones")

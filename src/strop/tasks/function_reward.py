@@ -1,45 +1,68 @@
 """A Python function of the user's as a reward function.
 
-Async functions are awaited and overlap; blocking ones run one call at a time in a worker thread, so that the event
-loop goes on. Whatever goes wrong in a call makes its samples invalid, with the reason.
+Blocking functions are loaded and called in a child process (`isolation`): one that hangs, crashes or takes too much
+memory costs the samples of that call, and the process is replaced. With one process, calls come one at a time and
+the module has one state, which lives in the child; it starts anew where the process had to be replaced. Async
+functions are awaited in this process and overlap: they wait for others and cannot be killed. Their time is bounded
+where they await; one that blocks blocks the run.
+
+Whatever goes wrong in a call makes its samples invalid, with the reason.
 """
 
 import asyncio
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from inspect import Parameter
 from typing import Any
-
-import numpy as np
 
 from strop.records import Group, RewardPart, Sample
 from strop.tasks.call_plan import CallPlan
-from strop.tasks.parts import failed_part, part_of, place_of
-from strop.tasks.worker import BlockingWorker
+from strop.tasks.isolation import CallLimits, Outcome, Pool
+from strop.tasks.isolation.lane import LOAD_SECONDS
+from strop.tasks.load_function import FunctionError, absolute_location, load_function
+from strop.tasks.parts import failed_part, lost_part, part_of, place_of
+from strop.tasks.returned import read_list, read_number
+from strop.tasks.user_function import calling, describing
+
+_KINDS = {
+    kind.name: kind
+    for kind in (
+        Parameter.POSITIONAL_ONLY,
+        Parameter.POSITIONAL_OR_KEYWORD,
+        Parameter.VAR_POSITIONAL,
+        Parameter.KEYWORD_ONLY,
+        Parameter.VAR_KEYWORD,
+    )
+}
 
 
 class FunctionReward:
     """Judges samples by a Python function, per sample or per group as its signature asks; implements `RewardFunction`.
 
-    `timeout_seconds` bounds one call. Raises ValueError where the signature cannot be called (see `CallPlan`).
+    Raises FunctionError where the function cannot be loaded, SettingError where its signature cannot be called (see
+    `CallPlan`).
     """
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        location: str,
         *,
-        name: str,
+        name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        timeout_seconds: float = 60.0,
+        limits: CallLimits = CallLimits(),  # noqa: B008 - frozen
     ) -> None:
-        self.name = name
-        self._function = function
-        self._plan = CallPlan.read(function, name, arguments or {})
-        self._timeout_seconds = timeout_seconds
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            type(function).__call__  # an object with an async __call__
-        )
-        self._worker = BlockingWorker(f"reward {name!r}", timeout_seconds)
+        location = absolute_location(location)
+        self.name = name or location.rpartition(":")[2]
+        self._limits = limits
+        self._pool = Pool(num_processes=limits.num_processes, memory_bytes=limits.memory_bytes)
+        facts = _described(self._pool, location)
+        self._plan = CallPlan.read(facts.parameters, self.name, arguments or {})
+        self._calling = partial(calling, location, facts.digest)
+        self._awaited = None
+        if facts.is_async:
+            self._pool.close()
+            self._awaited = load_function(location)
 
     def check_columns(self, columns: frozenset[str]) -> None:
         """Raises ValueError where a required argument of the function is no column of every row."""
@@ -48,47 +71,60 @@ class FunctionReward:
     async def __call__(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
         """Returns one part a sample, in order."""
         if self._plan.per_group:
-            return await self._judge_group(group, completions)
+            [outcome] = await self._call([self._plan.group_arguments(group, completions)], len(group.samples))
+            return [self._part(group, sample, outcome, place) for place, sample in enumerate(group.samples)]
         pairs = zip(group.samples, completions, strict=True)
-        return await asyncio.gather(*(self._judge_sample(group, sample, text) for sample, text in pairs))
+        calls = [self._plan.sample_arguments(group, sample, completion) for sample, completion in pairs]
+        outcomes = await self._call(calls, None)
+        return [self._part(group, sample, outcome, 0) for sample, outcome in zip(group.samples, outcomes, strict=True)]
 
-    async def _judge_sample(self, group: Group, sample: Sample, completion: str) -> RewardPart:
-        place = self._place(group, sample)
+    async def _call(self, calls: list[dict[str, Any]], num_samples: int | None) -> list[Outcome | Exception]:
+        """Calls the function with each of the arguments; an async one raises here, and what it raises is data."""
+        if self._awaited is not None:
+            return await asyncio.gather(*(self._await(arguments, num_samples) for arguments in calls))
+        both = [(arguments, num_samples) for arguments in calls]
+        return [*await self._pool.run(self._calling, both, timeout_seconds=self._limits.timeout_seconds)]
+
+    async def _await(self, arguments: dict[str, Any], num_samples: int | None) -> Outcome | Exception:
+        assert self._awaited is not None
+        start = asyncio.get_running_loop().time()
         try:
-            returned = await self._call(self._plan.sample_arguments(group, sample, completion))
+            returned = await asyncio.wait_for(self._awaited(**arguments), self._limits.timeout_seconds)
+        except TimeoutError:
+            return Outcome(error=f"must return within {self._limits.timeout_seconds:g} seconds, and did not")
         except Exception as error:  # noqa: BLE001 - the boundary where a failed call becomes data
-            return failed_part(error, place)
-        return part_of(returned, place)
+            return error
+        value = [read_number(returned)] if num_samples is None else read_list(returned, num_samples)
+        return Outcome(value, seconds=asyncio.get_running_loop().time() - start)
 
-    async def _judge_group(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
-        try:
-            returned = await self._call(self._plan.group_arguments(group, completions))
-        except Exception as error:  # noqa: BLE001 - the boundary where a failed call becomes data
-            return [failed_part(error, self._place(group, sample)) for sample in group.samples]
-        problem = _shape_problem(returned, len(group.samples))
-        if problem is not None:
-            return [RewardPart(None, error=f"{self._place(group, sample)}: {problem}") for sample in group.samples]
-        pairs = zip(group.samples, returned, strict=True)
-        return [part_of(value, self._place(group, sample)) for sample, value in pairs]
-
-    async def _call(self, arguments: dict[str, Any]) -> Any:
-        if not self._is_async:
-            return await self._worker.run(partial(self._function, **arguments))
-        try:
-            return await asyncio.wait_for(self._function(**arguments), self._timeout_seconds)
-        except TimeoutError as error:
-            raise TimeoutError(
-                f"reward {self.name!r} must return within {self._timeout_seconds:g} seconds, and did not"
-            ) from error
-
-    def _place(self, group: Group, sample: Sample) -> str:
-        return place_of(self.name, group.prompt.prompt_id, sample.index)
+    def _part(self, group: Group, sample: Sample, outcome: Outcome | Exception, number: int) -> RewardPart:
+        place = place_of(self.name, group.prompt.prompt_id, sample.index)
+        if isinstance(outcome, Exception):
+            return failed_part(outcome, place)
+        if outcome.error is not None:
+            return lost_part(outcome.error, place, outcome.seconds)
+        value, problem = outcome.value[number]
+        return part_of((value, problem), place, outcome.seconds)
 
 
-def _shape_problem(returned: Any, num_samples: int) -> str | None:
-    """Why what a per-group function returned is not one value a sample; None where it is."""
-    if not isinstance(returned, (list, tuple, np.ndarray)):
-        return f"must return a list with one reward a sample, got {type(returned).__name__} {returned!r}"
-    if len(returned) != num_samples:
-        return f"must return one reward a sample ({num_samples}), got {len(returned)}"
-    return None
+@dataclass(frozen=True)
+class _Facts:
+    parameters: list[Parameter]
+    is_async: bool
+    digest: str | None
+
+
+def _described(pool: Pool, location: str) -> _Facts:
+    """Loads the function in the first child and reads its signature; raises FunctionError where that fails."""
+    job = pool.submit(partial(describing, location), [()], timeout_seconds=LOAD_SECONDS)
+    [outcome] = job.result()
+    problem = outcome.error if outcome.value is None else outcome.value["problem"]
+    if problem is not None:
+        pool.close()
+        raise FunctionError(problem if outcome.value is not None else f"reward {location} cannot be loaded: {problem}")
+    facts = outcome.value
+    parameters = [
+        Parameter(name, _KINDS[kind], default=None if has_default else Parameter.empty)
+        for name, kind, has_default in facts["parameters"]
+    ]
+    return _Facts(parameters, facts["is_async"], facts["digest"])

@@ -1,6 +1,5 @@
-"""A task's own grader as a reward function."""
+"""A task's own grader as a reward function: judged in child processes that all graders share (`isolation`)."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,47 +8,46 @@ from typing import Any
 from strop.data.errors import SettingError
 from strop.records import Group, RewardPart
 from strop.tasks.choice import ColumnChoice
-from strop.tasks.grading import GradeMode, Grader, gold_text, row_mode
+from strop.tasks.grading import GradeMode, gold_text, row_mode
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
-from strop.tasks.parts import failed_part, part_of, place_of
-from strop.tasks.worker import BlockingWorker
+from strop.tasks.isolation import CallLimits, Factory, Outcome, Pool, default_processes, shared_pool
+from strop.tasks.judges import grading, read_verdict
+from strop.tasks.parts import failed_part, lost_part, part_of, place_of
+from strop.tasks.returned import read_number
 
-Judge = Callable[[str, Mapping[str, Any], GradeMode], float]
-"""From a completion, its data row and the mode to a score. It may raise: the sample is then invalid."""
+ReadRow = Callable[[str, Mapping[str, Any], GradeMode], tuple[Any, ...]]
+"""From a completion, its data row and the mode to the arguments of the grader. It may raise: the sample is invalid."""
 
 
 @dataclass(frozen=True)
 class GradedReward:
     """Judges every sample by a grader and the row's gold answer; implements `RewardFunction`.
 
-    A grader that raises or runs over its time makes its sample invalid, with the reason.
+    A grader that raises, crashes or runs over its time or memory makes that sample invalid, with the reason.
     """
 
     name: str
-    judge: Judge
+    factory: Factory
+    """Gives the grader in a child, where it returns a verdict (see `judges`)."""
+    read_row: ReadRow
     columns: tuple[ColumnChoice, ...]
     """The columns that the grader reads."""
     modes: tuple[GradeMode, ...] = (GradeMode.STRICT,)
     """The modes that the grader knows."""
     mode: GradeMode = GradeMode.STRICT
-    timeout_seconds: float = 60.0
-    """Time limit of one sample."""
-    bind: Callable[[Mapping[str, Any]], Judge] | None = None
-    """From the grader's own options to its judge; None where it has none."""
-    _worker: BlockingWorker = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_worker", BlockingWorker(f"grader {self.name!r}", self.timeout_seconds))
+    limits: CallLimits = field(default_factory=lambda: CallLimits(num_processes=default_processes()))
+    bind: Callable[[Mapping[str, Any]], Factory] | None = None
+    """From the grader's own options to its factory; None where it has none."""
 
     @classmethod
     def by_answer(cls, name: str, answer: ColumnChoice) -> "GradedReward":
         """The reward of the grader called `name`, which compares with one gold answer."""
         modes = GRADERS[name].modes
-        bind = partial(_judge_of, name, answer)
-        return cls(name, bind({}), (answer,), modes=modes, mode=modes[0], bind=bind)
+        bind = partial(_bound_grader, name)
+        return cls(name, bind({}), partial(_read_answer, answer), (answer,), modes=modes, mode=modes[0], bind=bind)
 
-    def configured(self, arguments: Mapping[str, Any], timeout_seconds: float) -> "GradedReward":
+    def configured(self, arguments: Mapping[str, Any], limits: CallLimits) -> "GradedReward":
         """Returns the reward with the settings of the config; raises SettingError for an argument that it has not.
 
         `mode` is known to all graders with more than one; the other arguments are the grader's own options.
@@ -62,14 +60,18 @@ class GradedReward:
         if mode not in self.modes:
             raise SettingError(f"mode of the grader {self.name!r} must be {' or '.join(self.modes)}, got {mode!r}")
         options = {key: value for key, value in arguments.items() if key != "mode"}
-        configured = replace(self, mode=GradeMode(mode), timeout_seconds=timeout_seconds)
+        configured = replace(self, mode=GradeMode(mode), limits=limits)
         if not options or self.bind is None:
             return configured
         try:
-            return replace(configured, judge=self.bind(options))
+            return replace(configured, factory=self.bind(options))
         except OptionError as error:
             message = f"rewards.arguments of the task's grader {self.name!r} may set `mode` and its options: {error}"
             raise SettingError(message) from error
+
+    def warm(self) -> None:
+        """Starts the processes and imports the grader in them, without waiting for it."""
+        self._pool.warm(self.factory)
 
     def check_columns(self, columns: frozenset[str]) -> None:
         """Raises MissingColumnError where the data lacks a column that the grader reads."""
@@ -78,24 +80,39 @@ class GradedReward:
 
     async def __call__(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
         """Returns one part a sample, in order."""
-        pairs = zip(group.samples, completions, strict=True)
-        return await asyncio.gather(*(self._part(group, sample.index, text) for sample, text in pairs))
+        parts: dict[int, RewardPart] = {}
+        calls: dict[int, tuple[Any, ...]] = {}
+        for number, (sample, completion) in enumerate(zip(group.samples, completions, strict=True)):
+            try:
+                calls[number] = self.read_row(completion, group.prompt.columns, self.mode)
+            except Exception as error:  # noqa: BLE001 - the boundary where a row that cannot be judged becomes data
+                parts[number] = failed_part(error, self._place(group, sample.index))
+        outcomes = await self._pool.run(self.factory, list(calls.values()), timeout_seconds=self.limits.timeout_seconds)
+        for number, outcome in zip(calls, outcomes, strict=True):
+            parts[number] = _part(outcome, self._place(group, group.samples[number].index))
+        return [parts[number] for number in range(len(parts))]
 
-    async def _part(self, group: Group, sample_index: int, completion: str) -> RewardPart:
-        place = place_of(self.name, group.prompt.prompt_id, sample_index)
-        try:
-            score = await self._worker.run(partial(self.judge, completion, group.prompt.columns, self.mode))
-        except Exception as error:  # noqa: BLE001 - the boundary where a sample that cannot be judged becomes data
-            return failed_part(error, place)
-        return part_of(score, place)
+    @property
+    def _pool(self) -> Pool:
+        return shared_pool(self.limits.num_processes, self.limits.memory_bytes)
+
+    def _place(self, group: Group, sample_index: int) -> str:
+        return place_of(self.name, group.prompt.prompt_id, sample_index)
 
 
-def _judge_of(name: str, answer: ColumnChoice, options: Mapping[str, Any]) -> Judge:
-    return partial(_judge_by_answer, load_grader(name, options), answer)
+def _bound_grader(name: str, options: Mapping[str, Any]) -> Factory:
+    load_grader(name, options)  # refuses wrong options here, before a child would
+    return partial(grading, name, dict(options))
 
 
-def _judge_by_answer(
-    grader: Grader, answer: ColumnChoice, completion: str, row: Mapping[str, Any], mode: GradeMode
-) -> float:
-    gold = gold_text(row[answer.find(row)], f"column {answer.find(row)!r}")
-    return grader(completion, gold, row_mode(row, mode)).score
+def _read_answer(
+    answer: ColumnChoice, completion: str, row: Mapping[str, Any], mode: GradeMode
+) -> tuple[str, str, GradeMode]:
+    column = answer.find(row)
+    return completion, gold_text(row[column], f"column {column!r}"), row_mode(row, mode)
+
+
+def _part(outcome: Outcome, place: str) -> RewardPart:
+    if outcome.error is not None:
+        return lost_part(outcome.error, place, outcome.seconds)
+    return part_of(read_number(read_verdict(outcome.value).score), place, outcome.seconds)

@@ -1,51 +1,80 @@
 """Reward functions of the user's are found by `my_file.py:name` or `package.module:name`.
 
 A file is loaded under a module name of its own, so that it need not be importable; what goes wrong in it is
-reported with its line.
+reported with its line. Imports nothing heavy: this runs in the child processes that call the functions.
 """
 
+import difflib
+import hashlib
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strop.data.errors import SettingError, nearest_hint
+from strop.errors import ConfigError
+
+
+class FunctionError(ConfigError, ValueError):
+    """A reward function that cannot be found or loaded."""
 
 
 def load_function(location: str) -> Callable[..., Any]:
-    """Returns the function at `location`.
+    """Returns the function at `location`; a module that is loaded already is not loaded again.
 
-    Raises SettingError where the location has another form, where file or module cannot be read or run (with the
+    Raises FunctionError where the location has another form, where file or module cannot be read or run (with the
     line), and where it has no such function (with the names found).
     """
-    where, separator, name = location.rpartition(":")
-    if not separator or not where or not name.isidentifier():
-        raise SettingError(
-            "rewards.function must be `task`, `my_file.py:name` or `package.module:name`, "
-            f"got {location!r}{nearest_hint(location, ['task'])}"
-        )
+    where, name = split_location(location)
     module = _load_file(Path(where)) if where.endswith(".py") else _import(where)
     return _member(module, name, where)
 
 
+def split_location(location: str) -> tuple[str, str]:
+    """Returns file or module, and the name of the function; raises FunctionError where the location is neither form."""
+    where, separator, name = location.rpartition(":")
+    if not separator or not where or not name.isidentifier():
+        raise FunctionError(
+            "rewards.function must be `task`, `my_file.py:name` or `package.module:name`, "
+            f"got {location!r}{_hint(location, ['task'])}"
+        )
+    return where, name
+
+
+def absolute_location(location: str) -> str:
+    """The location with its file as an absolute path: another process may have another working folder."""
+    where, name = split_location(location)
+    return f"{Path(where).resolve()}:{name}" if where.endswith(".py") else location
+
+
+def source_digest(location: str) -> str | None:
+    """A hash of the file; None where the location names a module, or a file that cannot be read."""
+    where, _ = split_location(location)
+    file = Path(where)
+    if not where.endswith(".py") or not file.is_file():
+        return None
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def _load_file(file: Path) -> ModuleType:
     if not file.is_file():
-        raise SettingError(f"reward file {file} must be a readable Python file, got no such file in {Path.cwd()}")
+        raise FunctionError(f"reward file {file} must be a readable Python file, got no such file in {Path.cwd()}")
     module_name = f"strop_reward_{file.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise SettingError(f"reward file {file} must be a Python file")
+        raise FunctionError(f"reward file {file} must be a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickle look their module up here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise SettingError(f"reward file {file} cannot be loaded: {_with_line(error, file)}") from error
+        raise FunctionError(f"reward file {file} cannot be loaded: {_with_line(error, file)}") from error
     return module
 
 
@@ -53,7 +82,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        raise SettingError(
+        raise FunctionError(
             f"reward module {name!r} cannot be imported: {type(error).__name__}: {error} "
             "(a file is given as `my_file.py:name`)"
         ) from error
@@ -74,10 +103,16 @@ def _member(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
     functions = sorted(key for key, value in members.items() if callable(value) and not key.startswith("_"))
     if name not in members:
         found = ", ".join(functions) or "none"
-        raise SettingError(
-            f"{where} must have the function {name!r}{nearest_hint(name, functions)}; functions found: {found}"
+        raise FunctionError(
+            f"{where} must have the function {name!r}{_hint(name, functions)}; functions found: {found}"
         )
     function = members[name]
     if not callable(function):
-        raise SettingError(f"{name!r} in {where} must be a function, got {type(function).__name__}")
+        raise FunctionError(f"{name!r} in {where} must be a function, got {type(function).__name__}")
     return function  # type: ignore[no-any-return]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """Returns ` (did you mean 'x'?)` for the known name closest to `name`, or nothing where none is close."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

@@ -3,45 +3,27 @@
 A failure is data. It is never an exception that ends a run, and never a 0 that trains on a mistake.
 """
 
-import math
-import numbers
 import traceback
-from typing import Any
-
-import numpy as np
 
 from strop.records import RewardPart
-
-LARGEST_REWARD = float(np.finfo(np.float32).max)
-"""Advantages are float32."""
+from strop.tasks.returned import Returned
 
 
-def part_of(returned: Any, place: str) -> RewardPart:
-    """The part of one returned value: None is invalid, what is no number that float32 can hold is a failure.
-
-    bool and numpy scalars are numbers. `place` names function, prompt and sample in the error.
-    """
-    if returned is None:
-        return RewardPart(value=None)
-    if not isinstance(returned, (numbers.Real, np.bool_)):
-        return RewardPart(
-            None, error=f"{place}: must return a number or None, got {type(returned).__name__} {returned!r}"
-        )
-    try:
-        value = float(returned)
-    except OverflowError:
-        value = math.inf
-    if not math.isfinite(value):
-        return RewardPart(None, error=f"{place}: must return a finite number, got {value}")
-    if abs(value) > LARGEST_REWARD:
-        return RewardPart(None, error=f"{place}: must return a number of at most {LARGEST_REWARD:.2g}, got {value}")
-    return RewardPart(value)
+def part_of(returned: Returned, place: str, seconds: float = 0.0) -> RewardPart:
+    """The part of one returned value; `place` names function, prompt and sample in the error."""
+    value, problem = returned
+    return RewardPart(value, error=None if problem is None else f"{place}: {problem}", seconds=seconds)
 
 
-def failed_part(error: BaseException, place: str) -> RewardPart:
+def failed_part(error: BaseException, place: str, seconds: float = 0.0) -> RewardPart:
     """The part of a call that raised: its error holds the place, the exception and the traceback."""
     trace = "".join(traceback.format_exception(error))
-    return RewardPart(None, error=f"{place}: {type(error).__name__}: {error}\n{trace}")
+    return lost_part(f"{type(error).__name__}: {error}\n{trace}", place, seconds)
+
+
+def lost_part(error: str, place: str, seconds: float) -> RewardPart:
+    """The part of a call that did not return."""
+    return RewardPart(None, error=f"{place}: {error}", seconds=seconds)
 
 
 def place_of(function: str, prompt_id: str, sample_index: int) -> str:

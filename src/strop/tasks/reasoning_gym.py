@@ -5,6 +5,7 @@ The answer is what stands between `<answer>` and `</answer>`, behind the thought
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from strop.config.data import DataConfig
@@ -12,11 +13,10 @@ from strop.data.sources.reasoning_gym import check_generator_name
 from strop.tasks.choice import ColumnChoice, answer_choice, prompt_choice
 from strop.tasks.graded import GradedReward
 from strop.tasks.grading import GradeMode
-from strop.tasks.grading.extract import after_thought, last_tagged
+from strop.tasks.judges import PUZZLE_TAG, puzzle
 from strop.tasks.question import QuestionTask, chosen_instruction
 
-TAG = "answer"
-INSTRUCTION = f"Think it through, then write the final answer between <{TAG}> and </{TAG}>."
+INSTRUCTION = f"Think it through, then write the final answer between <{PUZZLE_TAG}> and </{PUZZLE_TAG}>."
 
 
 def reasoning_gym_task(generator: str, config: DataConfig) -> QuestionTask:
@@ -29,23 +29,16 @@ def reasoning_gym_task(generator: str, config: DataConfig) -> QuestionTask:
         prompt=prompt_choice(config, "question"),
         answer=answer,
         instruction=chosen_instruction(config, INSTRUCTION),
-        respond=lambda gold: f"<{TAG}>{gold}</{TAG}>",
-        rewards=(GradedReward(generator, _Scorer(generator, answer), (answer, metadata)),),
+        respond=lambda gold: f"<{PUZZLE_TAG}>{gold}</{PUZZLE_TAG}>",
+        rewards=(
+            GradedReward(generator, partial(puzzle, generator), partial(_read_entry, answer), (answer, metadata)),
+        ),
+        every_row_has_gold=False,
     )
 
 
-class _Scorer:
-    """Calls the generator's own scorer with the answer and the row."""
-
-    def __init__(self, generator: str, answer: ColumnChoice) -> None:
-        from reasoning_gym import get_score_answer_fn
-
-        self._score = get_score_answer_fn(generator)
-        self._answer = answer
-
-    def __call__(self, completion: str, row: Mapping[str, Any], mode: GradeMode) -> float:
-        answer = last_tagged(after_thought(completion), TAG)
-        if not answer:
-            return 0.0
-        entry = {"question": row.get("question"), "answer": row[self._answer.find(row)], "metadata": row["metadata"]}
-        return float(self._score(answer, entry))
+def _read_entry(
+    answer: ColumnChoice, completion: str, row: Mapping[str, Any], mode: GradeMode
+) -> tuple[str, dict[str, Any], GradeMode]:
+    entry = {"question": row.get("question"), "answer": row[answer.find(row)], "metadata": row["metadata"]}
+    return completion, entry, mode

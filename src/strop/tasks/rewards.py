@@ -18,7 +18,7 @@ from strop.data.errors import SettingError
 from strop.protocols import Renderer, RewardFunction
 from strop.records import FinishState, Group, RewardPart, Sample
 from strop.tasks.function_reward import FunctionReward
-from strop.tasks.load_function import load_function
+from strop.tasks.isolation import CallLimits, default_processes
 from strop.tasks.question import QuestionTask
 
 
@@ -110,10 +110,7 @@ def completion_text(sample: Sample, renderer: Renderer, stop_token_ids: frozense
 def _build(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
     if config.function != "task":
         function = FunctionReward(
-            load_function(config.function),
-            name=config.name or config.function.rpartition(":")[2],
-            arguments=config.arguments,
-            timeout_seconds=config.timeout_seconds,
+            config.function, name=config.name, arguments=config.arguments, limits=_limits(config, num_processes=1)
         )
         return [WeightedReward(function, function.name, config.weight)]
     if not task.rewards:
@@ -121,10 +118,18 @@ def _build(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
             f"rewards.function must be a function of yours (`my_file.py:name`), since the task {task.name!r} has no "
             "grader, got 'task'"
         )
-    graders = [reward.configured(config.arguments, config.timeout_seconds) for reward in task.rewards]
+    limits = _limits(config, num_processes=default_processes())
+    graders = [reward.configured(config.arguments, limits) for reward in task.rewards]
+    for grader in graders:
+        grader.warm()
     return [
         WeightedReward(grader, config.name or grader.name, config.weight, is_task_grader=True) for grader in graders
     ]
+
+
+def _limits(config: RewardConfig, *, num_processes: int) -> CallLimits:
+    memory_bytes = int(config.memory_gib * 2**30)
+    return CallLimits(config.timeout_seconds, memory_bytes, config.processes or num_processes)
 
 
 async def _parts(reward: WeightedReward, group: Group, texts: Sequence[str]) -> list[RewardPart]:

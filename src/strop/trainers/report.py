@@ -14,6 +14,7 @@ from strop.metrics.table import Answer, Score
 from strop.metrics.watch import Watch
 from strop.records import Group, Row, Sample
 from strop.trainers.evaluate import Evaluation, evaluation_scores
+from strop.trainers.judgements import reward_warnings
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.statistics import first_error
 
@@ -43,6 +44,8 @@ class Reporter:
         self._folder = folder
         self._text_of = text_of
         self._watch = Watch(str(folder.path))
+        self._told: set[str] = set()
+        """Kinds of reward warnings that were given: each once in a run."""
 
     def step(self, step: int, total_steps: int, metrics: Metrics, groups: Sequence[Group]) -> None:
         """Prints and stores the metrics of a step, and warns in plain language where something is wrong."""
@@ -52,6 +55,10 @@ class Reporter:
         self.console.step(step, total_steps, metrics)
         for warning in self._watch.observe(values(metrics), first_error(groups)):
             self.console.warn(warning)
+        for kind, warning in reward_warnings(groups).items():
+            if kind not in self._told:
+                self.console.warn(warning)
+                self._told.add(kind)
 
     def samples(self, step: int, generated: Sequence[Group], trained: Sequence[Group]) -> None:
         """Stores every sample of a step, with the advantages of those that were trained on."""

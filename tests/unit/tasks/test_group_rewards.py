@@ -1,10 +1,10 @@
 """Rewards of a group: decoded, judged, added up, and tested on gold answers."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from strop.config.data import DataConfig
@@ -52,8 +52,8 @@ def make_group(*samples: Sample, **columns: Any) -> Group:
     return Group(made_prompt(**{"question": "?", "answer": "7", **columns}), samples)
 
 
-def weighted(function: Any, name: str, weight: float = 1.0) -> WeightedReward:
-    return WeightedReward(FunctionReward(function, name=name), name, weight)
+def weighted(function: str, name: str, weight: float = 1.0) -> WeightedReward:
+    return WeightedReward(FunctionReward(f"support.reward_functions:{function}", name=name), name, weight)
 
 
 @pytest.mark.parametrize(
@@ -83,33 +83,27 @@ def test_a_group_is_decoded_and_judged_by_the_grader_of_its_task(renderer: ChatR
 
 
 def test_failed_and_aborted_samples_keep_no_reward_and_are_not_judged(renderer: ChatRenderer) -> None:
-    seen: list[str] = []
-
-    def mine(completions: list[str]) -> list[float]:
-        seen.extend(completions)
-        return [1.0] * len(completions)
-
     group = make_group(
         make_sample(0, "a", FAILED), make_sample(1, "b"), make_sample(2, "c", ABORTED), make_sample(3, "d", LENGTH)
     )
-    rewarded = asyncio.run(reward_group(group, [weighted(mine, "mine")], renderer))
-    assert seen == ["b", "d"]
-    assert [sample.reward for sample in rewarded.samples] == [None, 1.0, None, 1.0]
+    counting = weighted("bystander_count", "mine")
+    rewarded = asyncio.run(reward_group(group, [counting], renderer))
+    assert [sample.reward for sample in rewarded.samples] == [None, 2.0, None, 2.0]
     assert [sample.index for sample in rewarded.samples] == [0, 1, 2, 3]
     unjudged = make_group(make_sample(0, "a", FAILED))
-    assert asyncio.run(reward_group(unjudged, [weighted(mine, "mine")], renderer)) == unjudged
+    assert asyncio.run(reward_group(unjudged, [counting], renderer)) == unjudged
 
 
 def test_parts_of_several_rewards_are_kept_with_weight_and_error(renderer: ChatRenderer) -> None:
     rewards = [
-        weighted(lambda completion: len(completion), "length", 0.5),
-        weighted(lambda completion: 1 / 0, "broken", 0.0),
+        weighted("length", "length", 0.5),
+        weighted("number", "broken", 0.0),
     ]
     [sample] = asyncio.run(reward_group(make_group(make_sample(0, "four")), rewards, renderer)).samples
     assert sample.reward == 2.0
     assert sample.reward_parts["length"] == RewardPart(4.0, weight=0.5)
     assert sample.reward_parts["broken"].value is None
-    assert "ZeroDivisionError" in (sample.reward_parts["broken"].error or "")
+    assert "ValueError" in (sample.reward_parts["broken"].error or "")
 
 
 def test_only_the_last_sampled_span_is_judged(renderer: ChatRenderer) -> None:
@@ -188,7 +182,7 @@ def test_a_grader_that_fails_its_gold_answers_is_told() -> None:
 
 
 def test_a_grader_that_pays_for_empty_answers_is_told() -> None:
-    generous = WeightedReward(FunctionReward(lambda completion: 1.0, name="generous"), "generous", is_task_grader=True)
+    generous = replace(weighted("one", "generous"), is_task_grader=True)
     report = asyncio.run(score_gold(make_task(), [generous], [made_prompt(answer="7")]))
     [failure] = report.failures
     assert "got 1 and 1 on made:0" in failure
@@ -197,13 +191,13 @@ def test_a_grader_that_pays_for_empty_answers_is_told() -> None:
 @pytest.mark.parametrize(
     ("function", "num_warnings"),
     [
-        (lambda completion, answer: completion == answer, 0),
-        (lambda completion: 1.0, 1),
-        (lambda completion: None, 1),
-        (lambda completion: 1 / len(completion), 1),
+        ("score", 0),
+        ("one", 1),
+        ("nothing", 1),
+        ("inverse_length", 1),
     ],
 )
-def test_a_function_of_the_users_that_prefers_nothing_is_warned_about(function: Any, num_warnings: int) -> None:
+def test_a_function_of_the_users_that_prefers_nothing_is_warned_about(function: str, num_warnings: int) -> None:
     task = make_task("columns", answer_column="answer")
     report = asyncio.run(score_gold(task, [weighted(function, "mine")], [made_prompt(answer="7")]))
     assert len(report.warnings) == num_warnings
@@ -211,6 +205,5 @@ def test_a_function_of_the_users_that_prefers_nothing_is_warned_about(function: 
 
 
 def test_arrays_of_rewards_are_lists() -> None:
-    reward = FunctionReward(lambda completions: np.array([1.0, 0.0]), name="mine")
     group = make_group(make_sample(0, "a"), make_sample(1, "b"))
-    assert [part.value for part in asyncio.run(reward(group, ["a", "b"]))] == [1.0, 0.0]
+    assert [part.value for part in asyncio.run(weighted("array", "mine").function(group, ["a", "b"]))] == [1.0, 0.0]

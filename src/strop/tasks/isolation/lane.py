@@ -1,0 +1,144 @@
+"""A lane: one thread, one child, batches of calls.
+
+    take a batch --> send it --> answer, answer, ... --> take the next
+                        |
+                        | no answer in time: kill;  end of the child: reap
+                        v
+        the call that ran is lost with its reason, the calls behind it go back to the queue, a new child starts
+
+What ends each wait: `take` ends when the queue closes; an answer must come within the time limit of the call that runs;
+loading within LOAD_SECONDS; a start within START_SECONDS. The thread lives as long as its child, because the kernel
+kills the child when that thread ends.
+"""
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from strop.tasks.isolation.outcome import Outcome
+from strop.tasks.isolation.process import ChildEnded, ChildProcess
+from strop.tasks.isolation.queue import Call, CallQueue, Target
+
+LOAD_SECONDS = 300.0
+"""Bound for loading what is called: a user's module may read a model."""
+
+
+class Lane(threading.Thread):
+    """Serves a queue with one child."""
+
+    def __init__(self, queue: CallQueue, memory_bytes: int, early: Target | None = None) -> None:
+        """`early` is loaded before the first call comes."""
+        super().__init__(name="strop isolation lane", daemon=True)
+        self._queue = queue
+        self._memory_bytes = memory_bytes
+        self._early = early
+        self._child: ChildProcess | None = None
+        self._load_errors: dict[int, str | None] = {}
+        """What this child has loaded, with the reason where it cannot."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child; None while there is none."""
+        return None if self._child is None else self._child.pid
+
+    def shoot(self) -> None:
+        """Kills the child, from any thread, so that the lane wakes."""
+        child = self._child
+        if child is not None:
+            child.shoot()
+
+    def run(self) -> None:
+        """Serves until the queue closes; the child is gone afterwards."""
+        batch: list[Call] = []
+        try:
+            if self._early is not None:
+                self._warm(self._early)
+            while batch := self._queue.take():
+                self._serve(batch)
+        except BaseException as error:
+            self._queue.fail(error, batch)
+            raise
+        finally:
+            self._drop_child()
+
+    def _warm(self, target: Target) -> None:
+        """Starts and loads ahead of the calls; what fails here fails again with the first call, and is told there."""
+        try:
+            self._load(self._ready_child(), target)
+        except (ChildEnded, TimeoutError):
+            self._drop_child()
+
+    def _serve(self, batch: list[Call]) -> None:
+        running = deque(batch)
+        try:
+            child = self._ready_child()
+            problem = self._load(child, batch[0].target)
+            if problem is None:
+                child.send(("call", [(place, call.target.number, call.arguments) for place, call in enumerate(batch)]))
+                self._collect(child, running)
+        except ChildEnded as error:
+            problem = str(error)
+            self._drop_child()
+        if problem is not None:
+            self._lose(running, problem)
+
+    def _collect(self, child: ChildProcess, running: "deque[Call]") -> None:
+        """Takes the answers of a batch; each call has its limit from the answer before it."""
+        num_calls = len(running)
+        while running:
+            call = running[0]
+            started = time.monotonic()
+            try:
+                answer = child.receive(started + call.timeout_seconds)
+            except TimeoutError:
+                problem = f"must return within {call.timeout_seconds:g} seconds, and did not; it was killed"
+                trace = child.kill()
+                self._drop_child()
+                self._lose(running, f"{problem} in\n{trace}" if trace else problem, time.monotonic() - started)
+                return
+            if answer.get("call") != num_calls - len(running):
+                raise ChildEnded("the process wrote into the connection of its parent")
+            running.popleft()
+            call.target.measured(answer["seconds"])
+            call.finish(Outcome(answer.get("value"), answer.get("error"), answer["seconds"]))
+            if answer["is_last"]:
+                self._drop_child()
+                self._queue.put_back(list(running))
+                return
+
+    def _lose(self, running: "deque[Call]", problem: str, seconds: float = 0.0) -> None:
+        """The call that ran is lost; those behind it wait again."""
+        running.popleft().finish(Outcome(error=problem, seconds=seconds))
+        if running:
+            self._queue.put_back(list(running))
+
+    def _ready_child(self) -> ChildProcess:
+        if self._child is not None and not self._child.is_alive:
+            self._drop_child()
+        if self._child is None:
+            self._child = ChildProcess(self._memory_bytes)
+        return self._child
+
+    def _load(self, child: ChildProcess, target: Target) -> str | None:
+        """Makes the child load a target once; returns why it cannot, or None."""
+        if target.number not in self._load_errors:
+            child.send(("load", target.number, target.factory))
+            self._load_errors[target.number] = _load_error(child)
+        return self._load_errors[target.number]
+
+    def _drop_child(self) -> None:
+        child, self._child = self._child, None
+        self._load_errors.clear()
+        if child is not None:
+            child.close()
+
+
+def _load_error(child: ChildProcess) -> str | None:
+    try:
+        answer: dict[str, Any] = child.receive(time.monotonic() + LOAD_SECONDS)
+    except TimeoutError:
+        raise ChildEnded(f"what is called must load within {LOAD_SECONDS:g} seconds, and did not") from None
+    except ChildEnded as error:
+        raise ChildEnded(f"while it was loaded: {error}") from error
+    return f"cannot be loaded: {answer['error']}" if "failed" in answer else None

@@ -1,0 +1,67 @@
+"""What tests call in child processes; imported there, so nothing heavy may be imported here."""
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def misbehaving() -> Callable[[str, Any], Any]:
+    """The factory of a call that does what it is told."""
+    held: list[Any] = []
+
+    def hang_in_c(argument: Any) -> None:
+        re.fullmatch(r"(a+)+b", "a" * 40)
+
+    def fork_and_return(argument: Any) -> str:
+        os.fork()
+        return "once"
+
+    def scribble(argument: Any) -> None:
+        for descriptor in range(3, 64):
+            try:
+                os.write(descriptor, b"\xff" * 64)
+            except OSError:
+                continue
+
+    def start_sleeper(argument: Any) -> int:
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+
+    deeds: dict[str, Callable[[Any], Any]] = {
+        "echo": lambda argument: argument,
+        "sleep": time.sleep,
+        "spin": lambda argument: [None for _ in iter(int, 1)],
+        "hang in C": hang_in_c,
+        "raise": lambda argument: 1 // 0,
+        "exit": sys.exit,
+        "_exit": os._exit,
+        "segfault": lambda argument: ctypes.string_at(0),
+        "kill -9": lambda argument: os.kill(os.getpid(), signal.SIGKILL),
+        "hold": lambda argument: held.append(bytearray(argument)),
+        "hoard": lambda argument: [held.append(bytearray(2**24)) for _ in iter(int, 1)],
+        "print": lambda argument: print(argument, flush=True),
+        "scribble": scribble,
+        "close all": lambda argument: os.closerange(3, 64),
+        "unserialisable": lambda argument: object(),
+        "fork": fork_and_return,
+        "pid": lambda argument: os.getpid(),
+        "modules": lambda argument: sorted(sys.modules),
+        "start sleeper": start_sleeper,
+        "interrupt": lambda argument: signal.raise_signal(signal.SIGINT),
+    }
+    return lambda deed, argument: deeds[deed](argument)
+
+
+def unloadable() -> Callable[..., Any]:
+    """A factory that fails."""
+    raise ImportError("no such scorer")
+
+
+def crashing_at_load() -> Callable[..., Any]:
+    """A factory that takes its process with it."""
+    os._exit(7)
