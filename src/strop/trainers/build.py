@@ -31,9 +31,9 @@ from strop.rollout.native.engine import NativeEngine
 from strop.rollout.router import GatedRouter
 from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
+from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.state import PromptStreamPart, TrainerState
-from strop.trainers.step import Roles, StepSettings
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.reference import AdapterFreeReference, FrozenReference
 from strop.transfer import InProcessTransfer

@@ -12,8 +12,9 @@ from strop.metrics import Metrics, mean
 from strop.metrics.table import Score
 from strop.protocols import Sampler
 from strop.records import Group, Prompt, Sample, SamplingParams
+from strop.trainers.roles import Judge
+from strop.trainers.sampling import sample_group, stream_keys
 from strop.trainers.statistics import reward_metrics
-from strop.trainers.step import Judge, sample_group, stream_keys
 
 
 @dataclass(frozen=True)

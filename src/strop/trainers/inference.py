@@ -27,8 +27,8 @@ from strop.trainers.build import ENGINE_PART, build_policy, build_run
 from strop.trainers.evaluate import Evaluation, evaluation_scores
 from strop.trainers.inputs import prepare_inputs
 from strop.trainers.run_folder import RunFolder
+from strop.trainers.sampling import sample_group, stream_keys
 from strop.trainers.session import Session
-from strop.trainers.step import sample_group, stream_keys
 from strop.training.fsdp2.engine import Fsdp2Engine
 
 

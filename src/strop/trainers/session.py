@@ -26,7 +26,8 @@ from strop.records import Group, Prompt, Sample
 from strop.trainers.build import Run, build_run
 from strop.trainers.evaluate import Evaluation, evaluate
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs
-from strop.trainers.step import attach, plan_mini_batch, sample_group, stream_keys
+from strop.trainers.mini_batches import attach, plan_mini_batch
+from strop.trainers.sampling import sample_group, stream_keys
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 

@@ -4,63 +4,22 @@
     update      advantages -> pack -> attach old and reference log-probs where needed
                 -> for each mini-batch: forward_backward, optimizer_step
 
-The schedules (`sync.py`) call the two halves and publish the weights in between.
+The schedules (`sync.py`) call the two halves and publish the weights in between. Who does what is in `roles.py`; how
+a group is sampled in `sampling.py`; how groups become micro-batches in `mini_batches.py`.
 """
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-import torch
-
-from strop.metrics import Metrics, maximum, mean, merge, total
-from strop.protocols import (
-    Algorithm,
-    MicroBatchPlan,
-    PlanScorer,
-    PromptSource,
-    Sampler,
-    TrainEngine,
-    UpdateReport,
-)
-from strop.records import Group, GroupRequest, Prompt, Sample, SamplingParams, StreamKey
-from strop.records.packing import SampleKey
-from strop.training.errors import TooManySkippedUpdates
-from strop.training.plan import plan_micro_batches
-
-Judge = Callable[[Group], Awaitable[Group]]
-"""Returns the group with rewards on its samples."""
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Who does what in a step. Every role is a seam of `protocols.py`."""
-
-    prompts: PromptSource
-    sampler: Sampler
-    judge: Judge
-    algorithm: Algorithm
-    policy: TrainEngine
-    reference: PlanScorer | None = None
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """How much of everything a step does."""
-
-    num_prompts: int
-    group_size: int
-    sampling: SamplingParams
-    seed: int
-    max_rounds: int
-    updates_per_batch: int
-    epochs_per_batch: int
-    micro_batch_tokens: int
-    share_prefix: bool
+from strop.metrics import Metrics, merge
+from strop.protocols import MicroBatchPlan, UpdateReport
+from strop.records import Group, Prompt
+from strop.trainers.mini_batches import attach_old_logprobs, plan_mini_batch, split_evenly
+from strop.trainers.roles import Roles, StepSettings
+from strop.trainers.sampling import sample_group, stream_keys
+from strop.trainers.updates import naming_prompts, skip_note, update_metrics
 
 
 @dataclass(frozen=True)
@@ -145,21 +104,6 @@ async def _sample_and_reward(
     return list(groups), time.perf_counter() - sampled_at
 
 
-def stream_keys(prompt: Prompt, num_samples: int, seed: int, purpose: str) -> tuple[StreamKey, ...]:
-    """Returns the random streams of a prompt's samples; training and evaluation never share one."""
-    return tuple(StreamKey(seed, prompt.prompt_id, prompt.visit, index, purpose) for index in range(num_samples))
-
-
-async def sample_group(sampler: Sampler, prompt: Prompt, keys: Sequence[StreamKey], sampling: SamplingParams) -> Group:
-    """Samples one completion a stream and returns them as a group of single-row samples."""
-    completions = await sampler.generate(GroupRequest(prompt.token_ids, tuple(keys), sampling))
-    samples = (
-        Sample(index, (completion.as_row(prompt.token_ids),), completion.finish, error=completion.error)
-        for index, completion in enumerate(completions)
-    )
-    return Group(prompt, tuple(samples))
-
-
 # ------------------------------------------------------------------------------------------- update
 
 
@@ -184,79 +128,3 @@ def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Up
                 reports.append(roles.policy.optimizer_step())
             notes += skip_note(reports[-1], part)
     return Updated(prepared.groups, merge(metrics) | update_metrics(reports, plans), reports, notes)
-
-
-def skip_note(report: UpdateReport, groups: Sequence[Group]) -> list[str]:
-    """Says why an update was skipped, naming the samples that are suspect; nothing where it was applied."""
-    if report.applied or not report.suspects:
-        return []
-    names = sample_names(report.suspects, groups)
-    return [f"an update was skipped, the weights are unchanged: {report.reason}; suspect: {names}"]
-
-
-@contextmanager
-def naming_prompts(groups: Sequence[Group]) -> Iterator[None]:
-    """Adds to an engine's error, which knows places in a mini-batch only, which prompts they are."""
-    try:
-        yield
-    except TooManySkippedUpdates as error:
-        error.add_note(f"Group by group these are: {sample_names(error.suspects, groups)}")
-        raise
-
-
-def sample_names(keys: Sequence[SampleKey], groups: Sequence[Group]) -> str:
-    """Returns the samples by prompt, such as `train.jsonl:7 samples 0, 2`."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for group, sample in keys:
-        places[groups[group].prompt.prompt_id].append(str(sample))
-    return "; ".join(f"{prompt} samples {', '.join(samples)}" for prompt, samples in places.items())
-
-
-def plan_mini_batch(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> MicroBatchPlan:
-    """Packs what bears loss; the aggregation weights are fixed here, before the first micro-batch."""
-    weights = roles.algorithm.weights(groups)
-    keys = [key for key in weights if roles.algorithm.has_gradient(groups[key[0]].samples[key[1]])]
-    plan = plan_micro_batches(
-        groups, keys, weights, max_tokens=settings.micro_batch_tokens, share_prefix=settings.share_prefix
-    )
-    if not roles.algorithm.needs.reference_logprobs:
-        return plan
-    if roles.reference is None:
-        raise ValueError(f"{roles.algorithm.name} needs reference log-probs, so a reference must be built, got none")
-    return attach(plan, "reference_logprobs", roles.reference.score(plan))
-
-
-def attach_old_logprobs(roles: Roles, settings: StepSettings, plans: list[MicroBatchPlan]) -> list[MicroBatchPlan]:
-    """Scores the batch before its first update, unless the only update is on-policy: then old is new."""
-    is_on_policy = len(plans) * settings.epochs_per_batch <= 1
-    if is_on_policy and not roles.algorithm.needs.old_logprobs:
-        return plans
-    return [attach(plan, "old_logprobs", roles.policy.score(plan)) for plan in plans]
-
-
-def attach(plan: MicroBatchPlan, name: str, values: Sequence[torch.Tensor]) -> MicroBatchPlan:
-    """Returns the plan with one more target-aligned field on every micro-batch."""
-    pairs = zip(plan.micro_batches, values, strict=True)
-    return MicroBatchPlan(tuple(batch.with_fields(**{name: part}) for batch, part in pairs))
-
-
-def split_evenly(groups: Sequence[Group], num_parts: int) -> list[list[Group]]:
-    """Cuts the groups into at most `num_parts` runs whose sizes differ by one at most; none is empty."""
-    num_parts = min(num_parts, len(groups))
-    bounds = [len(groups) * part // num_parts for part in range(num_parts + 1)] if num_parts else [0]
-    return [list(groups[start:stop]) for start, stop in pairwise(bounds)]
-
-
-def update_metrics(reports: Sequence[UpdateReport], plans: Sequence[MicroBatchPlan]) -> Metrics:
-    """Returns what the optimizer did, over all updates of the step."""
-    applied = [report for report in reports if report.applied]
-    metrics: Metrics = {
-        "update/applied": total(len(applied)),
-        "update/skipped": total(len(reports) - len(applied)),
-        "tokens/trained": total(sum(plan.num_targets for plan in plans), "tokens"),
-        "tokens/computed": total(sum(plan.num_tokens for plan in plans), "tokens"),
-    }
-    if applied:
-        metrics["update/gradient_norm"] = mean(sum(report.gradient_norm for report in applied), len(applied))
-        metrics["update/learning_rate"] = maximum(applied[-1].learning_rate)
-    return metrics

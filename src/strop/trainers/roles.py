@@ -1,0 +1,37 @@
+"""Who does what in a step, and how much of it: what every schedule is given."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from strop.protocols import Algorithm, PlanScorer, PromptSource, Sampler, TrainEngine
+from strop.records import Group, SamplingParams
+
+Judge = Callable[[Group], Awaitable[Group]]
+"""Returns the group with rewards on its samples."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who does what in a step. Every role is a seam of `protocols.py`."""
+
+    prompts: PromptSource
+    sampler: Sampler
+    judge: Judge
+    algorithm: Algorithm
+    policy: TrainEngine
+    reference: PlanScorer | None = None
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How much of everything a step does."""
+
+    num_prompts: int
+    group_size: int
+    sampling: SamplingParams
+    seed: int
+    max_rounds: int
+    updates_per_batch: int
+    epochs_per_batch: int
+    micro_batch_tokens: int
+    share_prefix: bool
