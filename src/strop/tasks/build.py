@@ -2,22 +2,17 @@
 
 from strop.config.data import DataConfig
 from strop.data.errors import SettingError, nearest_hint
+from strop.tasks.answers import TASKS, answer_task
 from strop.tasks.question import QuestionTask
 
-NAMES = ("gsm8k", "math", "columns", "reasoning_gym:<name>")
+NAMES = (*TASKS, "columns", "reasoning_gym:<name>")
 
 
 def build_task(name: str, config: DataConfig) -> QuestionTask:
     """Builds the task `name` from the `data` section; raises SettingError with the nearest name where it is unknown."""
     match name.split(":", maxsplit=1):
-        case ["gsm8k"]:
-            from strop.tasks.gsm8k import gsm8k_task
-
-            return gsm8k_task(config)
-        case ["math"]:
-            from strop.tasks.math import math_task
-
-            return math_task(config)
+        case [known] if known in TASKS:
+            return answer_task(known, config)
         case ["columns"]:
             from strop.tasks.columns import columns_task
 

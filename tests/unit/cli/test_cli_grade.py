@@ -58,7 +58,7 @@ def test_the_mode_comes_from_the_row_else_from_the_option(tmp_path: Path, capsys
         ("{broken", "line 2 must be a JSON object"),
         ("[1]", "line 2 must be a JSON object"),
         ({"scorer": "gsm8k", "gold": "1"}, "line 2: response must be text, got None; keys found: scorer, gold"),
-        ({**RIGHT, "scorer": "gsm"}, "line 2: scorer must be one of gsm8k, math, got 'gsm'"),
+        ({**RIGHT, "scorer": "gsm"}, "line 2: scorer must be one of gsm8k, math, math_verify, final_answer, choice"),
         ({**RIGHT, "mode": "kind"}, "line 2: mode must be one of strict, lenient, got 'kind'"),
         ({**RIGHT, "gold": "no number"}, "line 2: a GSM8K gold answer must be a number"),
         ({**RIGHT, "score": "1"}, "line 2: score must be a number, got '1'"),

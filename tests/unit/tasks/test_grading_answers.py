@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.tasks.grading import Grade, GradeMode, grade_gsm8k, grade_math
-from strop.tasks.grading.latex import enclosed, normal_text, split_list, split_unit
+from strop.tasks.grading.latex import enclosed, normal_text, split_list, unified
+from strop.tasks.grading.units import split_unit
 
 STRICT, LENIENT = GradeMode.STRICT, GradeMode.LENIENT
 
@@ -183,11 +184,11 @@ def test_no_response_raises_and_every_answer_equals_itself(text: str, mode: Grad
 
 
 def test_spelling_and_pieces() -> None:
-    assert normal_text(r"\left( 1, \dfrac12 \right].") == r"(1,\frac{1}{2}]"
+    assert normal_text(unified(r"\left( 1, \dfrac12 \right].")) == r"(1,\frac{1}{2}]"
     assert split_list("1,250, (2,3), a") == ["1,250", "(2,3)", "a"]
     assert split_list("1,2") == ["1", "2"]
     assert enclosed("(1,2]") == ("(", "1,2", "]")
     assert enclosed("(1)(2)") is None
     assert enclosed("") is None
-    assert split_unit(r"10\text{ cm}^2") == ("10", "cm2")
+    assert split_unit(r"10\text{ cm}^2") == ("10", "cm^2")
     assert split_unit("10") == ("10", "")

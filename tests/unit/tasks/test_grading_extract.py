@@ -28,15 +28,16 @@ def test_thoughts_are_left_out(response: str, answer: str) -> None:
         (r"first \boxed{7}, then \boxed{ 8 }", "8"),
         (r"\boxed{\frac{1}{\sqrt{2}}} done", r"\frac{1}{\sqrt{2}}"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{\boxed{3}}", "3"),
+        (r"\boxed{1 + \boxed{3}}", r"1 + \boxed{3}"),
+        (r"\boxed{7 and \boxed{8}", "8"),
         (r"\boxed{}", ""),
         (r"\boxed{7", None),
-        (r"\boxed{7} and \boxed{8", None),
+        (r"\boxed{7} and \boxed{8", "7"),
         (r"\boxed 7", None),
         ("7", None),
     ],
 )
-def test_the_last_box_counts_when_it_closes(text: str, content: str | None) -> None:
+def test_the_last_whole_box_counts(text: str, content: str | None) -> None:
     assert last_box(text) == content
 
 

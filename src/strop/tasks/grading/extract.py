@@ -1,4 +1,4 @@
-r"""Where an answer stands in a response: behind the thought, in the last box, behind the last marker.
+r"""Where an answer stands in a response: behind the thought, in the last box, behind the last marker or label.
 
 The last mention wins, and an answer inside a thought does not count. All searches take time linear in the response.
 """
@@ -6,6 +6,17 @@ The last mention wins, and an answer inside a thought does not count. All search
 import re
 
 _OPEN_THOUGHT, _CLOSE_THOUGHT = "<think>", "</think>"
+
+BOX = (r"\boxed",)
+BOXES = (r"\boxed", r"\fbox")
+
+_DECORATION = r"[\s*_#>`~\-]*"
+_LABEL_LINE = re.compile(
+    rf"^{_DECORATION}(?:the\s+)?(?:final\s+)?answer{_DECORATION}(?:(?::|=|\bis\b\s*:?){_DECORATION}(?P<rest>\S.*)?|)$",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"\banswer\b(?:\s+(?:is|would\s+be|must\s+be|=)|\s*[*_]*\s*[:=])(?:\s*:)?", re.IGNORECASE)
+_BARE_DECORATION = re.compile(r"^[\s*_`>~]+|[\s*_`~]+$")
 
 
 def after_thought(response: str) -> str:
@@ -30,32 +41,58 @@ def last_tagged(text: str, tag: str) -> str | None:
     return content.strip() if found and closed else None
 
 
-def last_box(text: str, commands: tuple[str, ...] = (r"\boxed",)) -> str | None:
-    r"""The content of the last `\boxed{...}`; None without one, and where the last one never closes."""
-    start = -1
+def last_box(text: str, commands: tuple[str, ...] = BOX) -> str | None:
+    r"""The content of the last whole `\boxed{...}`, the last to close; None without one. One walk over the braces."""
     names = "|".join(re.escape(command) for command in commands)
-    for match in re.finditer(rf"(?:{names})(?=\s*\{{)", text):
-        start = match.end()
-    if start < 0:
-        return None
-    start = text.index("{", start)
-    stop = closing_brace(text, start)
-    return None if stop is None else text[start + 1 : stop].strip()
+    opened: list[int] = []
+    content: tuple[int, int] | None = None
+    for match in re.finditer(rf"(?:{names})\s*\{{|\\.|[{{}}]", text, re.DOTALL):
+        token = match.group()
+        if token == "{":
+            opened.append(-1)
+        elif token == "}":
+            start = opened.pop() if opened else -1
+            content = (start, match.start()) if start >= 0 else content
+        elif token.endswith("{") and len(token) > 2:
+            opened.append(match.end())
+    return None if content is None else text[slice(*content)].strip()
 
 
-def closing_brace(text: str, start: int) -> int | None:
-    r"""The place of the brace that closes the one at `start`; escaped braces (`\{`) do not count. None without one."""
-    depth = 0
-    place = start
-    while place < len(text):
-        match text[place]:
-            case "\\":
-                place += 1
-            case "{":
-                depth += 1
-            case "}":
-                depth -= 1
-                if depth == 0:
-                    return place
-        place += 1
+def answer_line(text: str) -> str | None:
+    """What a line such as `Final answer: 5` or `**Answer:** 5` says, the last of its kind.
+
+    Of a line with the label alone it is the next line that holds anything. None without such a line; decoration of
+    Markdown is taken off.
+    """
+    lines = text.splitlines()
+    for place in range(len(lines) - 1, -1, -1):
+        if "nswer" not in lines[place] and "NSWER" not in lines[place]:
+            continue
+        match = _LABEL_LINE.match(lines[place]) if len(lines[place]) < 2000 else None
+        if match:
+            rest = match["rest"]
+            return undecorated(rest) if rest else _first_line(lines[place + 1 :])
     return None
+
+
+def _first_line(lines: list[str]) -> str:
+    return next((undecorated(line) for line in lines if undecorated(line)), "")
+
+
+def last_labelled(text: str) -> str | None:
+    """The rest of the line behind the last "answer is" or "answer:", wherever it stands; None without one."""
+    found = None
+    for match in _LABEL.finditer(text):
+        found = match.end()
+    return None if found is None else undecorated(text[found:].partition("\n")[0])
+
+
+def undecorated(text: str) -> str:
+    """A line without spaces and Markdown's signs for bold, italics and code around it."""
+    text = text.strip()
+    while text:
+        bare = _BARE_DECORATION.sub("", text)
+        if bare == text:
+            break
+        text = bare
+    return text

@@ -14,6 +14,10 @@ class GoldError(DataError, ValueError):
     """A gold answer that no response could equal."""
 
 
+class UndecidedError(DataError, TimeoutError):
+    """A grader ran out of its time: the sample has no score, which is not a 0."""
+
+
 class GradeMode(StrEnum):
     """How much form counts; docs/grading.md says what that means to each grader."""
 

@@ -3,11 +3,9 @@
 The gold answer is a number, or a whole GSM8K solution that ends with `#### number`.
 """
 
-from fractions import Fraction
-
 from strop.tasks.grading.extract import after_thought, last_marked
 from strop.tasks.grading.grade import GoldError, Grade, GradeMode
-from strop.tasks.grading.numbers import last_number, parse_number
+from strop.tasks.grading.numbers import Number, last_number, read_number, same_currency
 
 MARKER = "####"
 
@@ -19,10 +17,10 @@ def grade_gsm8k(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) ->
     LENIENT: the last number of that line counts, or that of the response where there is no marker.
     Raises GoldError where the gold answer has no number.
     """
-    gold_value = parse_number(gold_number(gold))
+    gold_value = read_number(gold_number(gold))
     answer_part = after_thought(response)
     answer = last_marked(answer_part, MARKER)
-    if mode is GradeMode.LENIENT and (answer is None or parse_number(answer) is None):
+    if mode is GradeMode.LENIENT and (answer is None or read_number(answer) is None):
         answer = last_number(answer_part if answer is None else answer)
     if answer is None:
         return Grade(0.0, None, mode, f"no {MARKER} in the response" if mode is GradeMode.STRICT else "no number found")
@@ -33,15 +31,17 @@ def gold_number(gold: str) -> str:
     """The number of a gold answer, which may be a whole solution; raises GoldError where there is none."""
     marked = last_marked(gold, MARKER)
     number = gold.strip() if marked is None else marked
-    if parse_number(number) is None:
+    if read_number(number) is None:
         raise GoldError(f"a GSM8K gold answer must be a number or end with `{MARKER} number`, got {gold[-80:]!r}")
     return number
 
 
-def _compared(answer: str, gold_value: Fraction | None, mode: GradeMode) -> Grade:
-    value = parse_number(answer)
-    if value is None:
+def _compared(answer: str, gold: Number | None, mode: GradeMode) -> Grade:
+    number = read_number(answer)
+    if number is None or gold is None:
         return Grade(0.0, answer, mode, f"{answer[:80]!r} is not a number")
-    if value == gold_value:
-        return Grade(1.0, answer, mode, "the number is right")
-    return Grade(0.0, answer, mode, "the number is wrong")
+    if number.value != gold.value:
+        return Grade(0.0, answer, mode, "the number is wrong")
+    if not same_currency(number, gold):
+        return Grade(0.0, answer, mode, f"the currency must be {gold.currency}")
+    return Grade(1.0, answer, mode, "the number is right")

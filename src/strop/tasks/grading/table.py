@@ -30,9 +30,25 @@ class GraderEntry:
     """Columns of a data set that may hold the gold answer, the first found is taken."""
 
 
+_TEXTS = ("answer", "answers", "gold", "target")
+
 GRADERS: dict[str, GraderEntry] = {
     "gsm8k": GraderEntry("gsm8k:grade_gsm8k"),
-    "math": GraderEntry("math:grade_math", gold_columns=("answer", "solution")),
+    "math": GraderEntry("math:grade_math", "MathOptions", gold_columns=("answer", "solution")),
+    "math_verify": GraderEntry(
+        "math_verify:grade_math_verify",
+        "MathVerifyOptions",
+        modes=(GradeMode.LENIENT,),
+        gold_columns=("answer", "solution"),
+    ),
+    "final_answer": GraderEntry("final_answer:grade_final_answer", gold_columns=_TEXTS),
+    "choice": GraderEntry("choice:grade_choice", "ChoiceOptions", gold_columns=("answer", "answerKey", "label")),
+    "exact": GraderEntry("exact:grade_exact", "ExactOptions", gold_columns=_TEXTS),
+    "f1": GraderEntry("f1:grade_f1", "F1Options", gold_columns=_TEXTS),
+    "numeric": GraderEntry("numeric:grade_numeric", "NumericOptions", gold_columns=_TEXTS),
+    "regex": GraderEntry("pattern:grade_regex", "RegexOptions", gold_columns=("pattern", "regex", "answer")),
+    "json_schema": GraderEntry("json_schema:grade_json_schema", "JsonSchemaOptions", gold_columns=("schema", "answer")),
+    "reasoning_gym": GraderEntry("reasoning_gym:grade_reasoning_gym", "ReasoningGymOptions", modes=(GradeMode.STRICT,)),
 }
 
 
@@ -51,5 +67,5 @@ def load_grader(name: str, arguments: Mapping[str, Any] | None = None) -> Grader
     function = getattr(module, function_name)
     kind: type[GraderOptions] = NoOptions if entry.options is None else getattr(module, entry.options)
     options = read_options(kind, name, dict(arguments or {}))
-    bound = function if not arguments or entry.options is None else partial(function, options=options)
+    bound = function if not arguments else partial(function, options=options)
     return cast(Grader, bound)

@@ -1,0 +1,251 @@
+"""Whether two answers are equal.
+
+STRICT compares value and kind: numbers by value, formulas by their written form, pieces of structures in the order that
+the structure has. LENIENT adds the conventions of maths data sets: a unit or `x =` may be missing on one side, 50 % is
+also 50, formulas are equal after expansion, equations after scaling, `x > 3` is an interval, a set a list.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from strop.tasks.grading.evaluate import Value, evaluate, same_value
+from strop.tasks.grading.expression import Expression, UnreadableError
+from strop.tasks.grading.grade import GradeMode
+from strop.tasks.grading.latex import normal_text
+from strop.tasks.grading.polynomial import proportion
+from strop.tasks.grading.structure import (
+    Bracketed,
+    Leaf,
+    Matrix,
+    Node,
+    Ratio,
+    Relation,
+    SetOf,
+    Solutions,
+    Union,
+    as_constant,
+)
+
+_MIRRORED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_CURRENCIES = frozenset("$€£¥₹")
+_NAME = re.compile(
+    r"(?:\\?[A-Za-z]|\\[A-Za-z]{2,}|[A-Z]{2,4}|[A-Za-z]{3,}|\\angle[A-Z]+|\\overline\{[A-Z]+\})"
+    r"(?:_(?:\w|\{\w+\}))?'*(?:\([A-Za-z](?:,[A-Za-z])*\))?|\([A-Za-z](?:,[A-Za-z])+\)"
+)
+_TIME = re.compile(r"\d{1,2}:[0-5]\d")
+
+LastResort = Callable[[str, str], bool]
+"""From two formulas as text to whether they are equal; asked where nothing here can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rules by which two answers are compared."""
+
+    mode: GradeMode
+    last_resort: LastResort | None = None
+    """Asked in LENIENT mode about formulas that differ here in pieces that are not worked out."""
+
+    @property
+    def is_lenient(self) -> bool:
+        """Whether the conventions of data sets count."""
+        return self.mode is GradeMode.LENIENT
+
+    def equal(self, answer: Node, gold: Node) -> bool:
+        """Whether the answer equals the gold answer."""
+        if type(answer) is type(gold) and self._equal_kind(answer, gold):
+            return True
+        return self.is_lenient and self._equal_across(answer, gold)
+
+    def _equal_kind(self, answer: Node, gold: Node) -> bool:
+        match answer, gold:
+            case Leaf(), Leaf():
+                return self._equal_leaves(answer, gold)
+            case (Solutions() | SetOf() | Union(), Solutions() | SetOf() | Union()):
+                return self._unordered(answer.items, gold.items)
+            case Bracketed(), Bracketed():
+                brackets = (answer.opening, answer.closing) == (gold.opening, gold.closing)
+                return brackets and self._ordered(answer.items, gold.items)
+            case Matrix(), Matrix():
+                same = answer.is_determinant == gold.is_determinant and len(answer.rows) == len(gold.rows)
+                return same and all(map(self._ordered, answer.rows, gold.rows))
+            case Ratio(), Ratio():
+                return self._ordered(answer.items, gold.items) or (self.is_lenient and _same_ratio(answer, gold))
+            case Relation(), Relation():
+                return self._equal_relations(answer, gold)
+        return False
+
+    def _ordered(self, answers: Sequence[Node], golds: Sequence[Node]) -> bool:
+        return len(answers) == len(golds) and all(map(self.equal, answers, golds))
+
+    def _unordered(self, answers: Sequence[Node], golds: Sequence[Node]) -> bool:
+        if len(answers) != len(golds):
+            return False
+        left = list(golds)
+        for answer in answers:
+            place = next((place for place, gold in enumerate(left) if self.equal(answer, gold)), None)
+            if place is None:
+                return False
+            del left[place]
+        return True
+
+    def _equal_leaves(self, answer: Leaf, gold: Leaf) -> bool:
+        if answer.normal == gold.normal:
+            return True
+        if not self._equal_units(answer.unit, gold.unit):
+            return False
+        if answer.number is not None and gold.number is not None:
+            return answer.number.value == gold.number.value or (self.is_lenient and _equal_in_percent(answer, gold))
+        if answer.form is not None and answer.form == gold.form:
+            return True
+        return self.is_lenient and self._equal_in_value(answer, gold)
+
+    def _equal_units(self, answer: str, gold: str) -> bool:
+        """Whether the units agree: a currency sign may always be missing on one side, LENIENT any unit."""
+        if answer == gold:
+            return True
+        if answer and gold:
+            return False
+        return self.is_lenient or (answer or gold) in _CURRENCIES
+
+    def _equal_in_value(self, answer: Leaf, gold: Leaf) -> bool:
+        if answer.is_words or gold.is_words:
+            return answer.normal.casefold() == gold.normal.casefold()
+        if answer.value is None or gold.value is None:
+            return self._asked(answer, gold, can_ask=answer.expression is None or gold.expression is None)
+        if same_value(answer.value, gold.value):
+            return True
+        return self._asked(answer, gold, can_ask=not (answer.value.is_decided and gold.value.is_decided))
+
+    def _asked(self, answer: Leaf, gold: Leaf, *, can_ask: bool) -> bool:
+        return can_ask and self.last_resort is not None and self.last_resort(answer.text, gold.text)
+
+    def _equal_relations(self, answer: Relation, gold: Relation) -> bool:
+        if answer.signs == gold.signs and self._ordered(answer.sides, gold.sides):
+            return True
+        mirrored = tuple(_MIRRORED.get(sign, sign) for sign in reversed(gold.signs))
+        if r"\in" not in mirrored and answer.signs == mirrored and self._ordered(answer.sides, gold.sides[::-1]):
+            return True
+        return self.is_lenient and _equal_after_scaling(answer, gold)
+
+    def _equal_across(self, answer: Node, gold: Node) -> bool:
+        """Compares two kinds that the conventions of data sets take for one."""
+        match answer, gold:
+            case (Relation(), Relation()):
+                return False
+            case (Relation(), _):
+                return any(self.equal(reading, gold) for reading in _readings(answer))
+            case (_, Relation()):
+                return any(self.equal(answer, reading) for reading in _readings(gold))
+            case (SetOf(), _):
+                return self._unordered(answer.items, _solutions_of(gold))
+            case (_, SetOf()):
+                return self._unordered(_solutions_of(answer), gold.items)
+            case (Matrix(), Bracketed(opening="(", closing=")")):
+                return self._ordered(_vector(answer), gold.items)
+            case (Bracketed(opening="(", closing=")"), Matrix()):
+                return self._ordered(answer.items, _vector(gold))
+            case (Ratio(), Leaf()):
+                return _ratio_is(answer, gold)
+            case (Leaf(), Ratio()):
+                return _ratio_is(gold, answer)
+        return False
+
+
+def _solutions_of(node: Node) -> Sequence[Node]:
+    return node.items if isinstance(node, Solutions) else (node,)
+
+
+def _vector(matrix: Matrix) -> Sequence[Node]:
+    """The entries of a matrix with one column or one row; none of any other."""
+    if all(len(row) == 1 for row in matrix.rows):
+        return tuple(row[0] for row in matrix.rows)
+    return matrix.rows[0] if len(matrix.rows) == 1 else ()
+
+
+def _equal_in_percent(answer: Leaf, gold: Leaf) -> bool:
+    if answer.number is None or gold.number is None or answer.number.is_percent == gold.number.is_percent:
+        return False
+    percent, plain = (answer.number, gold.number) if answer.number.is_percent else (gold.number, answer.number)
+    return percent.value * 100 == plain.value
+
+
+def _same_ratio(answer: Ratio, gold: Ratio) -> bool:
+    """Whether two ratios are proportional; times of day are not scaled."""
+    answers, golds = _constants(answer), _constants(gold)
+    if not answers or len(answers) != len(golds) or _TIME.fullmatch(gold.text):
+        return False
+    return all(one * golds[0] == other * answers[0] for one, other in zip(answers, golds, strict=True))
+
+
+def _constants(ratio: Ratio) -> list[Fraction]:
+    """The terms of a ratio, none of them 0; empty where one is no such number."""
+    constants = [as_constant(item) for item in ratio.items]
+    return [constant for constant in constants if constant] if all(constants) else []
+
+
+def _ratio_is(ratio: Ratio, leaf: Leaf) -> bool:
+    constants = _constants(ratio)
+    if len(constants) != 2 or leaf.number is None or leaf.unit or _TIME.fullmatch(ratio.text):
+        return False
+    return constants[0] / constants[1] == leaf.number.value
+
+
+def _readings(relation: Relation) -> list[Node]:
+    r"""What else a relation may say: the value of `x = 5`, the set of `x \in A`, the interval of `a < x \le b`."""
+    names = [_is_name(text) for text in relation.texts]
+    if set(relation.signs) <= {"=", r"\in"} and names[0]:
+        return [relation.sides[-1]]
+    if relation.signs == ("=",) and names[1]:
+        return [relation.sides[0]]
+    interval = _interval(relation, names)
+    return [] if interval is None else [interval]
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(normal_text(text)) is not None
+
+
+def _interval(relation: Relation, names: list[bool]) -> Bracketed | None:
+    signs, sides = relation.signs, relation.sides
+    if len(sides) == 2 and names[1]:
+        signs, sides, names = (_MIRRORED.get(signs[0], ""),), sides[::-1], names[::-1]
+    if len(sides) == 2 and names[0] and signs[0] in _MIRRORED:
+        if signs[0] in ("<", r"\le"):
+            return Bracketed("(", (Leaf(r"-\infty"), sides[1]), ")" if signs[0] == "<" else "]")
+        return Bracketed("(" if signs[0] == ">" else "[", (sides[1], Leaf(r"\infty")), ")")
+    if len(sides) == 3 and names[1]:
+        if set(signs) <= {">", r"\ge"}:
+            signs, sides = tuple(_MIRRORED[sign] for sign in reversed(signs)), sides[::-1]
+        if set(signs) <= {"<", r"\le"}:
+            return Bracketed("(" if signs[0] == "<" else "[", (sides[0], sides[2]), ")" if signs[1] == "<" else "]")
+    return None
+
+
+def _equal_after_scaling(answer: Relation, gold: Relation) -> bool:
+    """Whether two relations say the same of the difference of their sides, but for a factor that is a number."""
+    answer_value, gold_value = _difference(answer), _difference(gold)
+    if answer_value is None or gold_value is None:
+        return False
+    factor = proportion(answer_value.top, gold_value.top)
+    answer_sign, gold_sign = answer.signs[0], gold.signs[0]
+    if factor is None or (gold_sign not in ("=", r"\ne") and answer_value.bottom != gold_value.bottom):
+        return False
+    return answer_sign == (gold_sign if factor > 0 else _MIRRORED.get(gold_sign, gold_sign))
+
+
+def _difference(relation: Relation) -> Value | None:
+    """Left side minus right side of a relation between two formulas."""
+    formulas: list[Expression] = []
+    for side in relation.sides:
+        if not isinstance(side, Leaf) or side.expression is None or side.unit:
+            return None
+        formulas.append(side.expression)
+    if len(formulas) != 2 or relation.signs[0] == r"\in":
+        return None
+    try:
+        return evaluate(formulas[0]).minus(evaluate(formulas[1]))
+    except UnreadableError:
+        return None

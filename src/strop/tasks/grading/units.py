@@ -1,0 +1,90 @@
+r"""Units: what stands behind a number, in one spelling.
+
+`10\text{ cm}`, `10 cm`, `10\,\mathrm{cm}` and `10 centimetres` have the unit `cm`; `30^\circ` and `30 degrees` have
+`degree`. Units are never converted: 1 m and 100 cm are different answers.
+"""
+
+import re
+
+_NAMES = {
+    "cm": "centimeter centimetre",
+    "mm": "millimeter millimetre",
+    "km": "kilometer kilometre",
+    "m": "meter metre",
+    "in": "inch inche",
+    "ft": "foot feet",
+    "mi": "mile",
+    "yd": "yard",
+    "kg": "kilogram",
+    "g": "gram",
+    "mg": "milligram",
+    "lb": "pound",
+    "oz": "ounce",
+    "l": "liter litre",
+    "ml": "milliliter millilitre",
+    "s": "second sec",
+    "min": "minute",
+    "h": "hour hr",
+    "degree": r"deg \circ ^\circ",
+    "$": r"dollar usd \$",
+    "cent": "cents",
+    "€": "euro eur",
+    "£": "gbp",
+    "mph": "",
+    "kmh": "",
+}
+_CANONICAL = {spelling: name for name, spellings in _NAMES.items() for spelling in [name, *spellings.split()]}
+_POWER_WORDS = {"sq": "2", "square": "2", "cu": "3", "cubic": "3"}
+_POWER_BEHIND = {"squared": "2", "cubed": "3"}
+_SINGLE_LETTERS = frozenset("mghlLs")
+_NO_UNITS = frozenset(
+    re.findall(
+        r"\S+",
+        "pi theta alpha beta infty sqrt sin cos tan log ln exp or and is are not no to mod if for all i e x y z n k",
+    )
+)
+_POWER = r"(?:\s*\^\s*(?:\{\s*(\d)\s*\}|(\d)))?"
+_AS_TEXT = re.compile(rf"(?P<rest>.*\S)\s*\\text\{{\s*(?P<name>[A-Za-z][A-Za-z ./^0-9]*?)\s*\}}{_POWER}", re.DOTALL)
+_AS_WORDS = re.compile(rf"(?P<rest>.*[\d}})])\s*(?P<name>[A-Za-z]+(?:[ /][A-Za-z]+){{0,2}}){_POWER}", re.DOTALL)
+_AS_DEGREES = re.compile(r"(?P<rest>.*\S)\s*\^\\circ\s*", re.DOTALL)
+_AS_BASE = re.compile(r"(?P<rest>[0-9A-Fa-f]+)_\{?(?P<base>\d{1,2})\}?")
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """Splits a text in one spelling (`latex.unified`) into value and unit; the unit is empty where there is none."""
+    degrees = _AS_DEGREES.fullmatch(text)
+    if degrees:
+        return degrees["rest"].strip(), "degree"
+    base = _AS_BASE.fullmatch(text)
+    if base:
+        return base["rest"], f"base {base['base']}"
+    for pattern in (_AS_TEXT, _AS_WORDS):
+        match = pattern.fullmatch(text)
+        if match and (pattern is _AS_TEXT or _is_unit(match["name"], match["rest"], text)):
+            return match["rest"].strip(), _canonical(match["name"], match[3] or match[4] or "")
+    return text, ""
+
+
+def _is_unit(name: str, rest: str, text: str) -> bool:
+    """Whether bare letters behind a number are a unit: known ones, and words; `5x` and `5 or 6` have none."""
+    words = re.split(r"[ /]", name)
+    if any(word in _NO_UNITS for word in words):
+        return False
+    if _singular(words[0].lower()) in _CANONICAL and (len(name) > 1 or name in _SINGLE_LETTERS):
+        return len(name) > 1 or text[len(rest)] == " "
+    return len(words[0]) > 3 and words[0].islower()
+
+
+def _canonical(name: str, power: str) -> str:
+    words = [word for word in re.split(r"[ .]+", name.lower().replace("^", "")) if word]
+    for word in words:
+        power = _POWER_WORDS.get(word) or _POWER_BEHIND.get(word) or power
+    kept = [_singular(word) for word in words if word not in _POWER_WORDS and word not in _POWER_BEHIND]
+    unit = " ".join(_CANONICAL.get(word, word) for word in kept)
+    return unit + (f"^{power}" if power and not unit.endswith(power) else "")
+
+
+def _singular(word: str) -> str:
+    if word in _CANONICAL:
+        return word
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
