@@ -34,6 +34,23 @@ def test_the_cache_bound_counts_whole_rectangles_and_each_prompt_once() -> None:
     assert len(roster.admit(max_tokens=1000)) == 4  # 20 of the prompt and 4 times 20
 
 
+def test_the_cache_bound_counts_a_prompt_for_each_sample_where_prompts_are_not_shared() -> None:
+    roster = Roster(max_running=64, max_cache_tokens=100, shares_prompts=False)
+    roster.enter(group(20, 8, 20))
+    assert len(roster.admit(max_tokens=1000)) == 2
+
+
+def test_one_prefill_counts_a_prompt_for_each_sample_that_brings_tokens_where_prompts_are_not_shared() -> None:
+    roster = Roster(max_running=64, max_cache_tokens=10_000, shares_prompts=False)
+    both = [group(50, 4, 8), group(50, 4, 8)]
+    for sample in both[1].samples:
+        sample.token_ids = [7, 7]
+    for one in both:
+        roster.enter(one)
+    assert len(roster.admit(max_tokens=154)) == 4 + 2  # 50 for the first group, 52 for each sample of the second
+    assert len(roster.admit(max_tokens=154)) == 2
+
+
 def test_one_prefill_takes_no_more_tokens_than_asked_but_at_least_one_sample() -> None:
     roster = Roster(max_running=64, max_cache_tokens=10_000)
     for _ in range(3):

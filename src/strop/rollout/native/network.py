@@ -12,8 +12,6 @@ from strop.models.attention import (
     AttentionCall,
     AttentionLayout,
     TreeLayout,
-    describe_layers,
-    supports_shared_prefix,
 )
 from strop.models.head import LogitsHead
 from strop.rollout.native.weights import WeightTable
@@ -101,16 +99,9 @@ class _CallCounter:
 
 
 def _require_attention(model: PreTrainedModel) -> None:
-    config = model.config.get_text_config()
-    if not supports_shared_prefix(config):
-        raise ModelError(
-            f"every layer must be softmax attention, got {sorted(set(describe_layers(config).names))} "
-            f"in {config.model_type}",
-            "The native engine cannot sample from it; choose a model with softmax attention in every layer.",
-        )
     if model.config._attn_implementation != ATTENTION_NAME:
         raise ModelError(
             f"the attention implementation must be {ATTENTION_NAME!r}, got {model.config._attn_implementation!r} "
-            f"in {config.model_type}",
+            f"in {model.config.get_text_config().model_type}",
             f"Load the model with attn_implementation={ATTENTION_NAME!r} after register_attention().",
         )
