@@ -25,7 +25,6 @@ from strop.checkpoint import (
     FormatVersionError,
     ModelIdentity,
     StatePart,
-    TextPart,
     WrongModelError,
 )
 from strop.errors import CheckpointError
@@ -274,12 +273,14 @@ def test_a_newer_format_is_refused_not_passed_over(tmp_path: Path) -> None:
         FolderStore(tmp_path, keep=1).latest()
 
 
-def test_a_text_part_is_written_and_changes_nothing_when_loaded(tmp_path: Path) -> None:
+def test_a_state_that_its_owner_refuses_is_named_with_the_reason(tmp_path: Path) -> None:
+    def refuse(state: Mapping[str, Any]) -> None:
+        raise ValueError(f"step must be 2, got {state['step']}")
+
     store = FolderStore(tmp_path, keep=1)
-    part = TextPart("config.toml", "[run]\n")
-    folder = store.save(1, {"config": part})
-    assert (folder / "config" / "config.toml").read_text() == "[run]\n"
-    assert store.restore({"config": part}) is not None
+    store.save(1, {"trainer": StatePart(lambda: {"step": 1}, refuse)})
+    with pytest.raises(CheckpointError, match=r"trainer cannot be resumed: step must be 2, got 1"):
+        store.restore({"trainer": StatePart(dict, refuse)})
 
 
 @pytest.mark.parametrize("name", ["../up", "Engine", "", "manifest.json"])

@@ -8,7 +8,7 @@ from strop.checkpoint.errors import (
 )
 from strop.checkpoint.groups import GroupsPart, load_groups, save_groups
 from strop.checkpoint.manifest import Manifest, ModelIdentity
-from strop.checkpoint.parts import StatePart, TextPart, read_state
+from strop.checkpoint.parts import StatePart, read_state
 from strop.checkpoint.store import BestRule, Checkpoint, FolderStore
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Manifest",
     "ModelIdentity",
     "StatePart",
-    "TextPart",
     "WrongModelError",
     "load_groups",
     "read_state",

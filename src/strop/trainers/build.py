@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from strop.algorithms.build import build_algorithm
 from strop.checkpoint.groups import GroupsPart
 from strop.checkpoint.manifest import ModelIdentity
+from strop.checkpoint.parts import StatePart
 from strop.checkpoint.store import BestRule, FolderStore
 from strop.cluster.local import LocalCluster
 from strop.config.bundles import resolve_algorithm
@@ -33,7 +34,7 @@ from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
-from strop.trainers.state import PromptStreamPart, TrainerState
+from strop.trainers.state import TrainerState
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.reference import AdapterFreeReference, FrozenReference
 from strop.transfer import InProcessTransfer
@@ -66,8 +67,8 @@ class Run:
         """What a checkpoint holds."""
         return {
             ENGINE_PART: self.policy,
-            "prompts": PromptStreamPart(self.stream),
-            "trainer": self.state,
+            "prompts": StatePart(self.stream.state, self.stream.restore),
+            "trainer": StatePart(self.state.as_dict, self.state.restore),
             "proof": self.proof,
             "drift": self.drift,
             "groups": self.untrained,
