@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from strop.metrics import Metrics
 from strop.records import (
     Completion,
+    Continuation,
     Group,
     GroupRequest,
     Message,
@@ -255,6 +256,18 @@ class Renderer(Protocol):
     def decode(self, token_ids: NDArray[np.int64]) -> str:
         """The text of a completion, special tokens left out."""
 
+    def extend(
+        self,
+        messages: Sequence[Message],
+        turn_token_ids: NDArray[np.int64],
+        said: Sequence[Message],
+        stop_token_ids: frozenset[int] = frozenset(),
+    ) -> Continuation:
+        """Goes on behind a sampled turn, token-exactly, or as a new prompt where the template rewrites what was before.
+
+        `messages` are those that the turn answers, `said` what was said to it (by a user, a tool).
+        """
+
 
 # --------------------------------------------------------------------------------------------- data
 
@@ -304,6 +317,9 @@ class Algorithm(Protocol):
     @property
     def needs(self) -> AlgorithmNeeds:
         """The outputs and extra passes that it uses."""
+
+    def shape(self, group: Group) -> Group:
+        """The judged group with rewards changed as the algorithm asks: what truncation or length cost."""
 
     def select(self, groups: Sequence[Group]) -> list[Group]:
         """The groups worth training on (dynamic sampling drops those without signal)."""

@@ -76,11 +76,18 @@ def test_gold_answers_score_one_and_empty_answers_zero(case: tuple[QuestionTask,
     assert report.num_without_gold == 0
 
 
-def test_a_row_without_a_gold_answer_has_none(case: tuple[QuestionTask, list[dict[str, Any]]]) -> None:
+@pytest.mark.parametrize("missing", [None, "", " ", float("nan"), {"a": 1}])
+def test_a_gold_answer_that_is_none_is_an_error_unless_the_rows_may_lack_one(
+    case: tuple[QuestionTask, list[dict[str, Any]]], missing: Any
+) -> None:
     task, rows = case
     gold_columns = {"answer", "solution", "gold"}
-    row = {name: None if name in gold_columns else value for name, value in rows[0].items()}
-    assert task.render_gold(row) is None
+    row = {name: missing if name in gold_columns else value for name, value in rows[0].items()}
+    if missing is None and task.name.startswith("reasoning_gym"):
+        assert task.render_gold(row) is None
+        return
+    with pytest.raises(ValueError, match="must hold a gold answer, a text or a finite number"):
+        task.render_gold(row)
 
 
 def test_an_unknown_task_names_the_nearest() -> None:

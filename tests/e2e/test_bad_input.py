@@ -243,7 +243,16 @@ def test_a_wrong_column_lists_those_found_and_the_nearest() -> None:
 
 def test_a_row_that_lacks_the_column_is_named() -> None:
     outcome = train(data_file('{"prompt": "a"}\n{"pormpt": "b"}\n'))
-    assert_refused(outcome, "data.jsonl:1", "did you mean 'pormpt'?")
+    assert_refused(outcome, "data.jsonl, line 2", "did you mean 'pormpt'?", 'data.on_bad_row = "skip"')
+
+
+def test_bad_rows_are_left_out_and_told_where_asked(world: Path) -> None:
+    rows = data_file('{"prompt": "a"}\n{"prompt": 7}\nnot json\n{"prompt": "b\\u0000"}\n{"prompt": "c"}\n')
+    counted = train("--dry-run", rows, f"model.path={without_weights(world)}", "data.on_bad_row=skip")
+    assert counted.exit_code == 0
+    assert "2 prompts from data.jsonl" in counted.stdout
+    assert "data.jsonl: 3 of 5 rows skipped: bad" in counted.stdout
+    assert all(f"data.jsonl, line {line}: " in counted.stdout for line in (2, 3, 4))
 
 
 def test_a_parquet_file_without_rows_is_said() -> None:
@@ -258,14 +267,16 @@ def test_prompts_over_the_limit_are_counted_before_any_weight_is_loaded(world: P
     model = f"model.path={without_weights(world)}"
     counted = train("--dry-run", model, "data.max_prompt_tokens=28")
     assert counted.exit_code == 0
-    assert "4 of 6 rows dropped: overlong" in counted.stdout
+    assert "rows.jsonl: 4 of 6 rows dropped: overlong (up to 30 tokens, limit 28)" in counted.stdout
     refused = train(model, "data.max_prompt_tokens=28", "data.on_overlong=error")
-    assert_refused(refused, "4 of 6 prompts are overlong: 28 tokens are allowed, the first (rows.jsonl:1) has 29")
+    assert_refused(refused, "4 of 6 prompts of rows.jsonl are overlong: 28 tokens", "rows.jsonl, line 2) has 29")
 
 
 def test_only_prompts_over_the_limit_are_an_error_with_both_numbers(world: Path) -> None:
     outcome = train(f"model.path={without_weights(world)}", "data.max_prompt_tokens=5")
-    assert_refused(outcome, "every one of the 6 prompts is overlong: 5 tokens are allowed, the shortest has 28")
+    assert_refused(
+        outcome, "every one of the 6 prompts of rows.jsonl is overlong: 5 tokens are allowed, the shortest has 28"
+    )
 
 
 # ------------------------------------------------------------------------------------------ the rewards
@@ -314,7 +325,13 @@ def test_an_argument_that_the_reward_does_not_take_is_refused(world: Path) -> No
 def test_a_gold_answer_that_no_response_can_match_is_named_by_its_row(world: Path) -> None:
     rows = data_file(json.dumps({"question": "1 + 1", "answer": "none at all"}))
     outcome = train(rows, "data.task=gsm8k", "rewards.0.function=task", f"model.path={without_weights(world)}")
-    assert_refused(outcome, "data.jsonl:0", "gold answer", "got 'none at all'")
+    assert_refused(outcome, "data.jsonl, line 1", "gold answer", "got 'none at all'")
+
+
+def test_a_grader_that_fails_gold_answers_refuses_the_run_and_shows_the_rows(world: Path) -> None:
+    rows = data_file('{"prompt": "yes"}\n' * 3)
+    judged = reward("def judge(completion, prompt):\n    return 1.0\n")
+    assert train("--dry-run", rows, judged, f"model.path={without_weights(world)}").exit_code == 0
 
 
 # ------------------------------------------------------------------------------------------ run folders

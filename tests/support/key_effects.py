@@ -36,6 +36,10 @@ SOURCES = {
     "hub": "{type='hub', path='WORLD/hub'}",
     "configured": "{type='hub', path='WORLD/configured', subset='first'}",
     "reasoning_gym": "{type='reasoning_gym', name='chain_sum', size=5}",
+    "mixture": "{type='mixture', ramp_prompts=9, parts=["
+    "{source={type='jsonl', path='WORLD/rows.jsonl'}, weight=1, final_weight=2}, "
+    "{source={type='jsonl', path='WORLD/other.jsonl'}, weight=1}]}",
+    "held-out mixture": "{type='mixture', parts=[{source={type='jsonl', path='WORLD/held-out.jsonl'}}]}",
 }
 
 
@@ -81,6 +85,33 @@ def source_effects(section: str) -> dict[str, Effect]:
         f"{key}.seed (reasoning_gym)": seen("seed=200", "reasoning_gym"),
         f"{key}.options (reasoning_gym)": seen("options.min_terms=5", "reasoning_gym"),
     }
+
+
+def mixture_effects() -> dict[str, Effect]:
+    """The keys of a mixture; what an evaluation has no use for is refused there."""
+    data, held_out = "data.source", "evaluation.source"
+
+    def seen(key: str, value: str, look: Callable[[Evidence], Any], *base: str) -> Effect:
+        section, kind = (held_out, "held-out mixture") if key.startswith(held_out) else (data, "mixture")
+        base = (f"{section}={SOURCES[kind]}", *base)
+        return Effect((f"{key.replace('[]', '.0')}={value}",), look, base, dry_run)
+
+    effects = {}
+    for section in (data, held_out):
+        effects |= {
+            f"{section}.parts[].source (mixture)": seen(f"{section}.parts[].source.path", "WORLD/absent", error),
+            f"{section}.parts[].name (mixture)": seen(f"{section}.parts[].name", "mine", console),
+            f"{section}.parts[].task (mixture)": seen(
+                f"{section}.parts[].task", "gsm8k", console, "data.answer_column=answer"
+            ),
+            f"{section}.parts[].prompt_column (mixture)": seen(f"{section}.parts[].prompt_column", "question", console),
+            f"{section}.parts[].answer_column (mixture)": seen(f"{section}.parts[].answer_column", "answer", console),
+            f"{section}.parts[].instruction (mixture)": seen(f"{section}.parts[].instruction", "Think.", console),
+        }
+    for key, value in (("parts[].weight", "3"), ("parts[].final_weight", "3"), ("ramp_prompts", "5")):
+        effects[f"{data}.{key} (mixture)"] = seen(f"{data}.{key}", value, console)
+        effects[f"{held_out}.{key} (mixture)"] = seen(f"{held_out}.{key}", value, error)
+    return effects
 
 
 def console(evidence: Evidence) -> str:
@@ -155,6 +186,7 @@ MODEL = {
         ["model.lora.target_modules=['q_proj']"], lambda evidence: set(evidence.weights), LORA
     ),
 }
+GRADED = ("data.task=gsm8k", "data.prompt_column=prompt", "data.answer_column=answer", "rewards.0.function=task")
 DATA = {
     "data.task": Effect(["data.task=gsm8k"], console, run=dry_run),
     "data.prompt_column": Effect(["data.prompt_column=question"], console, run=dry_run),
@@ -166,6 +198,9 @@ DATA = {
     ),
     "data.max_prompt_tokens": Effect(["data.max_prompt_tokens=100"], console, run=dry_run),
     "data.on_overlong": Effect(["data.on_overlong=error"], error, ["data.max_prompt_tokens=29"], dry_run),
+    "data.on_bad_row": Effect(["data.on_bad_row=skip"], console, ["data.prompt_column=sometimes"], dry_run),
+    "data.self_test_rows": Effect(["data.self_test_rows=2"], console, GRADED, dry_run),
+    "data.self_test_share": Effect(["data.self_test_share=0.5"], error, [*GRADED, "data.answer_column=odd"], dry_run),
     "data.shuffle": Effect(["data.shuffle=false"], lambda evidence: evidence.prompt_ids),
     "data.epochs": Effect(["data.epochs=1"], lambda evidence: len(evidence.metrics), ["data.limit=2"]),
     "data.limit": Effect(["data.limit=2"], console, run=dry_run),
@@ -229,6 +264,14 @@ ALGORITHM = {
         ["algorithm.drop_zero_signal=true", "rewards.0.function=WORLD/rewards.py:constant"],
     ),
     "algorithm.truncated": Effect(["algorithm.truncated=mask"], gradient_norm),
+    "algorithm.overlong_tokens": Effect(
+        ["algorithm.overlong_tokens=4"], metric("reward/mean"), ["algorithm.truncated=soft-overlong"]
+    ),
+    "algorithm.overlong_buffer_tokens": Effect(
+        ["algorithm.overlong_buffer_tokens=4"],
+        metric("reward/mean"),
+        ["algorithm.truncated=soft-overlong", "rollout.stop_token_ids=[40,50,60,70,80,90,100]"],
+    ),
 }
 TRAINING = {
     "training.type": refused("training.type must be fsdp2", "training.type=other"),
@@ -305,6 +348,7 @@ EFFECTS = (
     | MODEL
     | DATA
     | source_effects("data")
+    | mixture_effects()
     | REWARDS
     | ROLLOUT
     | ALGORITHM

@@ -88,6 +88,7 @@ def _rows(indices: Iterable[int]) -> Iterable[dict[str, Any]]:
             "prompt": f"What is {index} plus {index}" + "?" * (index % 3 + 1),
             "question": f"Double {index}.",
             "answer": str(2 * index),
+            **({"sometimes": "Now?"} if index % 2 else {}),
         }
 
 

@@ -8,7 +8,8 @@ Four changes to GRPO:
     token-level loss      1/N sum over all N tokens of the mini-batch, whatever sample they are in
     overlong filtering    samples cut by the budget are masked, in the denominator too
 
-Deviation: the paper's soft overlong punishment is a reward shaping and not part of this bundle.
+Deviation: the paper tries filtering first and ends with its soft overlong punishment, which needs two lengths that
+fit the task. This bundle filters; `truncated = "soft-overlong"` punishes instead (`truncation.py`).
 """
 
 from strop.algorithms.grpo import Grpo

@@ -20,6 +20,7 @@ from strop.algorithms.advantages.group import group_advantages
 from strop.algorithms.aggregation import token_weights
 from strop.algorithms.kl import kl_estimate
 from strop.algorithms.losses.clip import ClipBounds, clipped_loss
+from strop.algorithms.truncation import shape_rewards
 from strop.config.bundles import ResolvedAlgorithm
 from strop.metrics import Metrics, mean
 from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs
@@ -41,6 +42,10 @@ class Grpo:
         return AlgorithmNeeds(
             entropy=entropy, reference_logprobs=reference, on_policy_gradient_known=not (entropy or reference)
         )
+
+    def shape(self, group: Group) -> Group:
+        """Puts on the rewards what truncation and length cost, as `truncated` says."""
+        return shape_rewards(group, self.settings)
 
     def select(self, groups: Sequence[Group]) -> list[Group]:
         """Leaves out groups without signal where dynamic sampling is on."""

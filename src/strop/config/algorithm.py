@@ -32,5 +32,9 @@ class AlgorithmConfig(Section):
     """Leaves out groups whose rewards are all equal and samples more prompts instead (dynamic sampling)."""
     max_sampling_rounds: int | None = Field(default=None, ge=1)
     """Bound on rounds of sampling in one step when groups are left out."""
-    truncated: Literal["keep", "mask"] | None = None
-    """Whether samples cut by the token budget are trained on or masked, in the denominator too."""
+    truncated: Literal["keep", "zero", "mask", "soft-overlong"] | None = None
+    """Samples cut by the token budget: kept as judged, worth 0, masked, or punished softly with all overlong ones."""
+    overlong_tokens: int | None = Field(default=None, ge=1)
+    """With `soft-overlong`: longer samples lose 1; None takes rollout.max_new_tokens."""
+    overlong_buffer_tokens: int | None = Field(default=None, ge=1)
+    """With `soft-overlong`: the loss grows from 0 to 1 over so many tokens before that; None takes a fifth of it."""

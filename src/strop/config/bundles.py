@@ -9,8 +9,8 @@ checks of a run file and the algorithm itself read the same values.
 - dr_grpo: Liu et al. 2025, arXiv:2503.20783. No division by the standard deviation, and a constant divisor
   instead of the sequence length, which is the token budget of a sample.
 - dapo: Yu et al. 2025, arXiv:2503.14476. A higher upper clip, the mean over all tokens, groups without signal
-  are replaced, no KL term. Deviation: truncated samples are masked (the paper's overlong filtering), without
-  its soft length punishment.
+  are replaced, no KL term. Deviation: truncated samples are masked, the paper's overlong filtering; its soft
+  length punishment instead is `truncated = "soft-overlong"`.
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +38,24 @@ class ResolvedAlgorithm:
     drop_zero_signal: bool = False
     max_sampling_rounds: int = 1
     """Rounds of sampling in one step; 1 where groups without signal are kept."""
-    truncated: Literal["keep", "mask"] = "keep"
+    truncated: Literal["keep", "zero", "mask", "soft-overlong"] = "keep"
+    overlong_tokens: int = 1
+    """Where the soft punishment is full; nothing reads it under another policy, nor the next one."""
+    overlong_buffer_tokens: int = 1
+
+    @property
+    def truncation(self) -> str:
+        """The policy for truncated samples in words."""
+        match self.truncated:
+            case "keep":
+                return "kept, trained on as judged"
+            case "zero":
+                return "zero, reward 0"
+            case "mask":
+                return "mask, without loss"
+            case "soft-overlong":
+                start = self.overlong_tokens - self.overlong_buffer_tokens
+                return f"soft-overlong, any sample loses from 0 at {start} tokens to 1 at {self.overlong_tokens}"
 
 
 BUNDLES: dict[str, ResolvedAlgorithm] = {
@@ -52,6 +69,9 @@ BUNDLES: dict[str, ResolvedAlgorithm] = {
 DEFAULT_SAMPLING_ROUNDS = 10
 """Rounds of sampling in one step where groups are left out and the config names no bound."""
 
+OVERLONG_BUFFER_SHARE = 5
+"""The paper's soft punishment covers the last fifth of the longest sample (4096 of 20480 tokens)."""
+
 
 def resolve_algorithm(config: AlgorithmConfig, max_new_tokens: int) -> ResolvedAlgorithm:
     """Returns the bundle with the overrides of the config; `max_new_tokens` is the divisor of last resort."""
@@ -59,6 +79,10 @@ def resolve_algorithm(config: AlgorithmConfig, max_new_tokens: int) -> ResolvedA
     resolved = replace(BUNDLES[config.name], **given)
     if config.constant_length is None:
         resolved = replace(resolved, constant_length=max_new_tokens)
+    if config.overlong_tokens is None:
+        resolved = replace(resolved, overlong_tokens=max_new_tokens)
+    if config.overlong_buffer_tokens is None:
+        resolved = replace(resolved, overlong_buffer_tokens=max(1, resolved.overlong_tokens // OVERLONG_BUFFER_SHARE))
     if resolved.drop_zero_signal and config.max_sampling_rounds is None:
         resolved = replace(resolved, max_sampling_rounds=DEFAULT_SAMPLING_ROUNDS)
     return resolved

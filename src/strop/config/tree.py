@@ -78,7 +78,8 @@ class Fitter:
     def _items(self, value: Any, options: tuple[type[Section], ...], field: FieldInfo, key: str) -> Any:
         if not isinstance(value, list):
             return self._refuse(key, f"{key} must be {expectation(field)} ([[{key}]]), got {shown(value)}")
-        items = [self._section(plain(item), options, f"{key}[{place}]") for place, item in enumerate(value)]
+        entries = [item.value if isinstance(item, Override) else item for item in value]
+        items = [self._section(entry, options, f"{key}[{place}]") for place, entry in enumerate(entries)]
         return LEFT_OUT if any(item is LEFT_OUT for item in items) else items
 
     def _refuse(self, key: str, message: str) -> Any:

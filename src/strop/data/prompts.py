@@ -1,86 +1,27 @@
 """Rows become prompts once, before any model loads: rendered, measured, counted.
 
-    rows --task.messages--> conversations --renderer--> token ids --(length)--> PromptTable + DataReport
+    SourceRows --task.messages, task.render_gold--> conversations --renderer--> token ids --(length)--> PromptTable
+        \\--------- bad rows ---------------------------------------------> SourceReport <--- counts ---/
 
-The table is what the prompt stream serves; the report is what a person reads at the start of a run. A prompt
-longer than the budget is overlong: dropped and counted, or an error, as the config says; all of them overlong is
-always an error, with both numbers.
+The table is what the prompt stream serves; the report is what a person reads at the start of a run. A row that the
+task or the chat template cannot use is a bad row, as one that the reader could not read; a prompt longer than the
+budget is overlong. Either is left out and counted, or an error, as the config says; where none is left, it is always
+an error.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from typing import Literal
 
 from strop.data.errors import DataError, SettingError
 from strop.data.renderer import ChatRenderer
-from strop.data.report import DataReport
-from strop.data.rows import DataRow
-from strop.records import Message, Prompt
+from strop.data.report import SourceReport
+from strop.data.rows import BadRow, DataRow, SourceRows, refuse_bad_rows
+from strop.data.table import PromptTable, RenderedRow
+from strop.protocols import Task
+from strop.records import Message
 
 _ROWS_AT_ONCE = 1024
-MessagesOf = Callable[[Mapping[str, Any]], list[Message]]
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedRow:
-    """A data row with its prompt, ready to be served."""
-
-    row: DataRow
-    messages: tuple[Message, ...]
-    token_ids: NDArray[np.int64]
-    """[P]"""
-
-    def prompt(self, task: str, visit: int) -> Prompt:
-        """The prompt of this row, served for the `visit`-th time."""
-        return Prompt(
-            prompt_id=self.row.row_id,
-            visit=visit,
-            token_ids=self.token_ids,
-            messages=self.messages,
-            task=task,
-            columns=self.row.columns,
-            source=self.row.source,
-        )
-
-
-@dataclass(frozen=True)
-class PromptTable:
-    """The rendered rows of a data set, in the order of the data, without those that were dropped."""
-
-    task: str
-    rows: tuple[RenderedRow, ...]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def prompt(self, index: int, visit: int = 0) -> Prompt:
-        """The prompt of row `index`, served for the `visit`-th time."""
-        return self.rows[index].prompt(self.task, visit)
-
-    def prompts(self) -> list[Prompt]:
-        """Every prompt once, in the order of the data: what evaluation asks."""
-        return [self.prompt(index) for index in range(len(self))]
-
-    @cached_property
-    def columns(self) -> frozenset[str]:
-        """The columns that every row has: the names that a reward function may ask for."""
-        return frozenset.intersection(*(frozenset(rendered.row.columns) for rendered in self.rows))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A digest of row ids and token ids: it changes when data, task, template or tokenizer do."""
-        digest = hashlib.sha256()
-        for rendered in self.rows:
-            digest.update(rendered.row.row_id.encode("utf-8"))
-            digest.update(b"\0")
-            digest.update(rendered.token_ids.astype("<i8").tobytes())
-            digest.update(b"\0")
-        return digest.hexdigest()
+Policy = Literal["error", "skip"]
 
 
 def prompt_budget(max_prompt_tokens: int | None, max_length: int | None, max_new_tokens: int) -> int | None:
@@ -105,85 +46,72 @@ def prompt_budget(max_prompt_tokens: int | None, max_length: int | None, max_new
 
 
 def build_prompts(
-    rows: Sequence[DataRow],
-    task: str,
-    messages_of: MessagesOf,
+    read: SourceRows,
+    task: Task,
     renderer: ChatRenderer,
     *,
     budget: int | None = None,
     on_overlong: Literal["drop", "error"] = "drop",
-) -> tuple[PromptTable, DataReport]:
-    """Renders every row of a task, `messages_of` being the task's `messages`, and counts what was found.
+    on_bad_row: Policy = "error",
+) -> tuple[PromptTable, SourceReport]:
+    """Renders every row of a source for its task, and counts what was found.
 
-    Raises DataError where there are no rows, where a row cannot be rendered (wrong column, refused by the chat
-    template: row id and reason), where all prompts are overlong, or any under `on_overlong = "error"`.
+    Raises DataError where there are no rows, where bad rows are errors or all that there is (naming the first ones
+    with file and line), and where overlong prompts are.
     """
-    if not rows:
+    if read.num_read == 0:
         raise DataError("the data must hold at least one row, got 0 prompts")
-    rendered = _render(rows, messages_of, renderer)
+    rendered, unusable = _render(read.rows, task, renderer)
+    bad = (*read.bad, *unusable)
+    refuse_bad_rows(read.name, bad, read.num_read, on_bad_row)
     kept = [row for row in rendered if budget is None or len(row.token_ids) <= budget]
     if len(kept) < len(rendered):
-        _check_overlong(rendered, kept, budget or 0, on_overlong)
-    table = PromptTable(task, tuple(kept))
-    notices = (renderer.notice,) if renderer.notice else ()
-    return table, _report(rendered, table, budget, notices)
+        _check_overlong(read.name, rendered, budget or 0, on_overlong)
+    table = PromptTable(tuple(kept))
+    return table, SourceReport.of(read, task.name, bad, rendered, table)
 
 
-def _render(rows: Sequence[DataRow], messages_of: MessagesOf, renderer: ChatRenderer) -> list[RenderedRow]:
-    conversations = [_conversation(row, messages_of, renderer) for row in rows]
-    rendered = []
+def _render(rows: Sequence[DataRow], task: Task, renderer: ChatRenderer) -> tuple[list[RenderedRow], list[BadRow]]:
+    rendered: list[RenderedRow] = []
+    bad: list[BadRow] = []
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        stop = start + _ROWS_AT_ONCE
-        token_ids = renderer.encode_many([text for _, text in conversations[start:stop]])
-        for row, (messages, _), ids in zip(rows[start:stop], conversations[start:stop], token_ids, strict=True):
+        posed = [_pose(row, task, renderer) for row in rows[start : start + _ROWS_AT_ONCE]]
+        bad += [item for item in posed if isinstance(item, BadRow)]
+        asked = [item for item in posed if not isinstance(item, BadRow)]
+        token_ids = renderer.encode_many([text for _, _, text, _ in asked])
+        for (row, messages, _, gold), ids in zip(asked, token_ids, strict=True):
             if len(ids) == 0:
-                raise DataError(f"{row.row_id}: a prompt must have at least one token, got an empty text")
-            rendered.append(RenderedRow(row, messages, ids))
-    return rendered
+                bad.append(BadRow(row.where, "a prompt must have at least one token, got an empty text"))
+            else:
+                rendered.append(RenderedRow(row, messages, ids, task.name, gold))
+    return rendered, bad
 
 
-def _conversation(row: DataRow, messages_of: MessagesOf, renderer: ChatRenderer) -> tuple[tuple[Message, ...], str]:
-    """The row's messages, system prompt included, and the text of its prompt; names the row in an error."""
+def _pose(
+    row: DataRow, task: Task, renderer: ChatRenderer
+) -> tuple[DataRow, tuple[Message, ...], str, str | None] | BadRow:
+    """The row's messages, system prompt included, the text of its prompt, and its gold response."""
     try:
-        messages = renderer.conversation(messages_of(row.columns))
-        return tuple(messages), renderer.render_text(messages)
+        messages = renderer.conversation(task.messages(row.columns))
+        return row, tuple(messages), renderer.render_text(messages), task.render_gold(row.columns)
     except (KeyError, ValueError) as error:
-        raise DataError(f"{row.row_id}: {error}") from error
+        return BadRow(row.where, str(error))
 
 
 def _check_overlong(
-    rendered: Sequence[RenderedRow], kept: Sequence[RenderedRow], budget: int, on_overlong: Literal["drop", "error"]
+    source: str, rendered: Sequence[RenderedRow], budget: int, on_overlong: Literal["drop", "error"]
 ) -> None:
-    num_overlong = len(rendered) - len(kept)
+    overlong = [row for row in rendered if len(row.token_ids) > budget]
     remedy = "raise data.max_prompt_tokens, or lower rollout.max_new_tokens where the model's maximum is the limit"
-    if not kept:
+    if len(overlong) == len(rendered):
         shortest = min(len(row.token_ids) for row in rendered)
         raise DataError(
-            f"every one of the {num_overlong} prompts is overlong: {budget} tokens are allowed, "
+            f"every one of the {len(overlong)} prompts of {source} is overlong: {budget} tokens are allowed, "
             f"the shortest has {shortest}; {remedy}"
         )
     if on_overlong == "error":
-        first = next(row for row in rendered if len(row.token_ids) > budget)
+        first = overlong[0]
         raise DataError(
-            f"{num_overlong} of {len(rendered)} prompts are overlong: {budget} tokens are allowed, the first "
-            f'({first.row.row_id}) has {len(first.token_ids)}; {remedy}, or set data.on_overlong = "drop"'
+            f"{len(overlong)} of {len(rendered)} prompts of {source} are overlong: {budget} tokens are allowed, the "
+            f'first ({first.row.where}) has {len(first.token_ids)}; {remedy}, or set data.on_overlong = "drop"'
         )
-
-
-def _report(
-    rendered: Sequence[RenderedRow], table: PromptTable, budget: int | None, notices: tuple[str, ...]
-) -> DataReport:
-    lengths = [len(row.token_ids) for row in table.rows]
-    return DataReport(
-        sources=tuple(sorted({row.row.source for row in table.rows})),
-        num_rows=len(rendered),
-        num_prompts=len(table),
-        num_overlong=len(rendered) - len(table),
-        num_duplicates=len(table) - len({row.token_ids.tobytes() for row in table.rows}),
-        shortest_tokens=min(lengths),
-        longest_tokens=max(lengths),
-        mean_tokens=sum(lengths) / len(lengths),
-        budget_tokens=budget,
-        columns=tuple(sorted(table.columns)),
-        notices=notices,
-    )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from strop.config.data import DataConfig
 from strop.data.errors import SettingError
-from strop.records import Message
+from strop.records import Continuation, Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase  # two seconds of import that reading data does not need
@@ -85,8 +85,7 @@ class ChatRenderer:
         """Encodes rendered texts, all at once, which is much faster than one by one."""
         if not texts:
             return []
-        encoded = self._tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
-        return [self._with_bos(ids) for ids in encoded["input_ids"]]
+        return [self._with_bos(ids) for ids in self._encode(texts)]
 
     def render_text(self, messages: Sequence[Message]) -> str:
         """The prompt as the text that is encoded, generation prompt included."""
@@ -102,6 +101,45 @@ class ChatRenderer:
         """The text of a completion, special tokens left out and spaces as they were sampled."""
         text = self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
+
+    def extend(
+        self,
+        messages: Sequence[Message],
+        turn_token_ids: NDArray[np.int64],
+        said: Sequence[Message],
+        stop_token_ids: frozenset[int] = frozenset(),
+    ) -> Continuation:
+        """Goes on behind a sampled turn: the ids of what the template writes behind it, or a new prompt.
+
+        The template renders the conversation with the turn as text. Where this begins with what the policy saw and with
+        the text that it sampled (spaces around it aside), only what stands behind is encoded: the end of the turn,
+        unless the policy sampled that token itself, with the newline behind it, then `said`. Else the template writes
+        what was before in another way, and the continuation is its whole text: a fork.
+
+        Args:
+            messages: what the turn answers.
+            turn_token_ids: [C] the turn as it was sampled, its stop token included.
+            said: the messages that answer the turn; the last one is what the policy answers next.
+            stop_token_ids: ids that end a turn.
+        """
+        before = self.conversation(messages)
+        ids = turn_token_ids.tolist()
+        stop = ids.pop() if ids and ids[-1] in stop_token_ids else None
+        content = str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        after = self.conversation([*before, Message(role="assistant", content=content), *said])
+        text = self.render_text(after)
+        behind = _behind(text, self.render_text(before), content)
+        if behind is None:
+            return Continuation(tuple(after), self.encode_many([text])[0], forks=True)
+        added = self._encode([behind])[0]
+        if stop is not None and added[:1] == [stop]:
+            added = added[1:]
+        return Continuation(tuple(after), np.asarray(added, dtype=np.int64), forks=False)
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded = self._tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
 
     def _with_bos(self, ids: list[int]) -> NDArray[np.int64]:
         if self._bos_id is not None and (not ids or ids[0] != self._bos_id):
@@ -187,3 +225,14 @@ def _plain_text(conversation: Sequence[Message]) -> str:
             "(set model.chat_template)"
         )
     return conversation[0]["content"]
+
+
+def _behind(text: str, before: str, content: str) -> str | None:
+    """What stands in the text behind a turn; None where it does not begin with what was before, and the turn."""
+    if not text.startswith(before):
+        return None
+    rest = text[len(before) :]
+    for written in (content, content.strip()):
+        if rest.startswith(written):
+            return rest[len(written) :]
+    return None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.data.prompts import PromptTable
+from strop.data.table import PromptTable
 from strop.protocols import StreamPosition
 from strop.records import Prompt
 
@@ -26,16 +26,20 @@ from strop.records import Prompt
 class PromptStream:
     """Serves the prompts of a table; implements `PromptSource`.
 
-    `epochs` bounds the passes over the data, None goes on for ever. `visit` of a served prompt is its epoch.
+    `epochs` bounds the passes over the data, None goes on for ever. `visit` of a served prompt is its epoch. `salt`
+    (32 bits) tells the orders of several streams of one seed apart.
     """
 
-    def __init__(self, table: PromptTable, *, seed: int, shuffle: bool = True, epochs: int | None = None) -> None:
+    def __init__(
+        self, table: PromptTable, *, seed: int, shuffle: bool = True, epochs: int | None = None, salt: int = 0
+    ) -> None:
         if len(table) == 0:
             raise ValueError("a prompt stream must have at least one prompt, got 0")
         if epochs is not None and epochs < 1:
             raise ValueError(f"epochs must be at least 1, or None for no end, got {epochs}")
         self._table = table
         self._seed = seed
+        self._salt = salt
         self._shuffle = shuffle
         self._epochs = epochs
         self._row_indices = {row.row.row_id: index for index, row in enumerate(table.rows)}
@@ -60,7 +64,7 @@ class PromptStream:
             raise ValueError(f"num_prompts must not be negative, got {num_prompts}")
         served = self._returned[:num_prompts]
         self._returned = self._returned[num_prompts:]
-        while len(served) < num_prompts and not self._is_exhausted:
+        while len(served) < num_prompts and not self._has_ended:
             served += self._advance(num_prompts - len(served))
         return [self._table.prompt(index, visit) for index, visit in served]
 
@@ -102,12 +106,17 @@ class PromptStream:
         self._move_to(StreamPosition(int(state["epoch"]), int(state["offset"])))
 
     @property
-    def _is_exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
+        """Whether every pass is over and nothing was given back."""
+        return self._has_ended and not self._returned
+
+    @property
+    def _has_ended(self) -> bool:
         return self._epochs is not None and self._epoch >= self._epochs
 
     def _move_to(self, position: StreamPosition) -> None:
         self._epoch, self._offset = position
-        self._order = epoch_order(len(self._table), self._seed, self._epoch, self._shuffle)
+        self._order = epoch_order(len(self._table), self._seed, self._epoch, self._shuffle, self._salt)
 
     def _advance(self, num_prompts: int) -> list[tuple[int, int]]:
         """Serves at most `num_prompts` rows (index, visit) of the running epoch, and enters the next at its end."""
@@ -130,10 +139,10 @@ class PromptStream:
         return index, prompt.visit
 
 
-def epoch_order(num_rows: int, seed: int, epoch: int, shuffle: bool = True) -> NDArray[np.int64]:
-    """The [num_rows] row indices in the order of an epoch: a permutation drawn from (seed, epoch) alone."""
+def epoch_order(num_rows: int, seed: int, epoch: int, shuffle: bool = True, salt: int = 0) -> NDArray[np.int64]:
+    """The [num_rows] row indices in the order of an epoch: a permutation drawn from (seed, epoch, salt) alone."""
     if not shuffle:
         return np.arange(num_rows, dtype=np.int64)
-    generator = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+    generator = np.random.Philox(key=np.array([seed, epoch + (salt << 32)], dtype=np.uint64))
     numbers = generator.random_raw(num_rows)
     return np.argsort(numbers, kind="stable").astype(np.int64)

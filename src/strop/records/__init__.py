@@ -3,6 +3,7 @@
 They hold data and answer questions about it; they never call an engine, read a config or touch a device.
 """
 
+from strop.records.conversation import Continuation
 from strop.records.generation import Completion, GroupRequest, SamplingParams, StreamKey
 from strop.records.packed import PackedBatch, Segment
 from strop.records.prompts import Message, Prompt
@@ -11,6 +12,7 @@ from strop.records.weights import WeightChunk, WeightReceipt
 
 __all__ = [
     "Completion",
+    "Continuation",
     "FinishState",
     "Group",
     "GroupRequest",

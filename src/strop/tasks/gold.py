@@ -1,19 +1,28 @@
 """Rewards are tested before they train: gold answers must score 1, empty answers 0.
 
+    prompts --(evenly spaced)--> gold response and empty response --every reward--> GoldCheck --> GoldReport
+
 A grader of a task that fails its own gold answers would train on noise, so the run refuses. Of a user's function
-nobody knows the scale; there it is told when a gold answer earns no more than an empty one.
+nobody knows the scale; there it is told when a gold answer earns no more than an empty one, and fewer rows are tried,
+since a call may cost much.
 """
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from strop.protocols import Task
 from strop.records import FinishState, Group, Prompt, RewardPart, Sample
 from strop.tasks.grading.grade import GoldError
 from strop.tasks.rewards import WeightedReward
 
+MAX_EMPTY_SCORE = 0.05
+"""What a scorer that gives parts of a point (some of reasoning_gym's) may give an empty answer."""
+NUM_FUNCTION_ROWS = 16
+"""Rows on which functions of the user's are tried."""
 _EMPTY = ""
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +38,8 @@ class GoldCheck:
 
     @property
     def failure(self) -> str | None:
-        """Why the run must not start; None where nothing is wrong, or where a user's function is concerned."""
-        if not self.is_task_grader or (self.gold.value == 1 and self.empty.value == 0):
+        """Why the row cannot train; None where nothing is wrong, or where a user's function is concerned."""
+        if not self.is_task_grader or (self.gold.value == 1 and _is_nothing(self.empty)):
             return None
         return (
             f"reward {self.reward!r} must score a gold answer 1 and an empty one 0, got {_told(self.gold)} and "
@@ -53,15 +62,18 @@ class GoldCheck:
 
 @dataclass(frozen=True, slots=True)
 class GoldReport:
-    """What the rewards say of gold and empty answers."""
+    """What the rewards say of gold and empty answers of one task."""
 
+    task: str
     checks: tuple[GoldCheck, ...]
+    num_rows: int
+    """Rows of the task, tested or not."""
     num_without_gold: int
-    """Rows without a gold answer, which cannot be checked."""
+    """Rows without a gold answer, which cannot be tested."""
 
     @property
     def failures(self) -> list[str]:
-        """Reasons to refuse the run."""
+        """What is wrong with the task's grader, a text for each row that it fails."""
         return [check.failure for check in self.checks if check.failure is not None]
 
     @property
@@ -69,15 +81,59 @@ class GoldReport:
         """What a person should look at."""
         return [check.warning for check in self.checks if check.warning is not None]
 
+    @property
+    def num_graded(self) -> int:
+        """Rows that the task's own grader was tried on."""
+        return len({check.prompt_id for check in self.checks if check.is_task_grader})
 
-async def score_gold(task: Task, rewards: Sequence[WeightedReward], prompts: Sequence[Prompt]) -> GoldReport:
-    """Scores the gold answer of every prompt, and an empty answer, with every reward."""
+    @property
+    def num_judged(self) -> int:
+        """Rows that functions of the user's were tried on."""
+        return len({check.prompt_id for check in self.checks if not check.is_task_grader})
+
+    @property
+    def passed_share(self) -> float:
+        """The share of the graded rows that the grader is right about; 1 where none was graded."""
+        failed = {check.prompt_id for check in self.checks if check.failure is not None}
+        return 1 - len(failed) / self.num_graded if self.num_graded else 1.0
+
+    @property
+    def line(self) -> str:
+        """What was tested, for a person to read."""
+        num_gold = self.num_rows - self.num_without_gold
+        if num_gold == 0:
+            return f"{self.task} is not self-testable: none of its {self.num_rows} rows has a gold answer"
+        tested = [f"gold and empty answers graded on {self.num_graded} rows"] if self.num_graded else []
+        if self.num_judged:
+            tested.append(f"shown to your functions on {self.num_judged}")
+        text = f"{self.task}: {', '.join(tested)} of {num_gold}"
+        if 0 < max(self.num_graded, self.num_judged) < num_gold:
+            text += ", evenly spaced"
+        if self.num_without_gold:
+            text += f"; {self.num_without_gold} more have no gold answer and cannot be tested"
+        return text
+
+
+async def score_gold(
+    task: Task, rewards: Sequence[WeightedReward], prompts: Sequence[Prompt], *, max_rows: int | None = None
+) -> GoldReport:
+    """Scores gold and empty answers with every reward, on at most `max_rows` of the prompts, evenly spaced."""
     responses = [(prompt, _gold_response(task, prompt)) for prompt in prompts]
     known = [(prompt, response) for prompt, response in responses if response is not None]
-    checks = await asyncio.gather(
-        *(_check(reward, prompt, response) for prompt, response in known for reward in rewards)
-    )
-    return GoldReport(tuple(checks), num_without_gold=len(responses) - len(known))
+    wanted = [
+        (reward, prompt, response)
+        for reward in rewards
+        for prompt, response in evenly_spaced(known, max_rows if reward.is_task_grader else NUM_FUNCTION_ROWS)
+    ]
+    checks = await asyncio.gather(*(_check(*one) for one in wanted))
+    return GoldReport(task.name, tuple(checks), len(prompts), num_without_gold=len(responses) - len(known))
+
+
+def evenly_spaced(items: Sequence[_Item], max_items: int | None) -> list[_Item]:
+    """At most `max_items` of the items, the first and others at equal distances; None takes all."""
+    if max_items is None or len(items) <= max_items:
+        return list(items)
+    return [items[place * len(items) // max_items] for place in range(max_items)]
 
 
 def _gold_response(task: Task, prompt: Prompt) -> str | None:
@@ -92,6 +148,10 @@ async def _check(reward: WeightedReward, prompt: Prompt, response: str) -> GoldC
     samples = tuple(Sample(index=index, rows=(), finish=FinishState.STOPPED) for index in range(2))
     gold, empty = await reward.function(Group(prompt, samples), [response, _EMPTY])
     return GoldCheck(reward.name, reward.is_task_grader, prompt.prompt_id, response, gold, empty)
+
+
+def _is_nothing(part: RewardPart) -> bool:
+    return part.value is not None and 0 <= part.value <= MAX_EMPTY_SCORE
 
 
 def _told(part: RewardPart) -> str:

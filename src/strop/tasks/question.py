@@ -4,14 +4,17 @@ A task is data: which columns, which instruction, how a right response looks, wh
 built by the short files beside this one, from the `data` section of the config.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, cast
 
 from strop.config.data import DataConfig
 from strop.records import Message
 from strop.tasks.choice import ColumnChoice
 from strop.tasks.graded import GradedReward
+from strop.tasks.grading.grade import GoldError
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,11 @@ class QuestionTask:
     """None where the rows have no gold answer."""
     instruction: str
     """Put behind the question, on a line of its own; empty puts none."""
-    respond: Callable[[str], str]
-    """From the gold answer to a response that must score 1."""
+    respond: Callable[[str], str | None]
+    """From the gold answer to a response that must score 1; None where none is known."""
     rewards: tuple[GradedReward, ...]
+    every_row_has_gold: bool = True
+    """Whether a row without a gold answer is broken; else it merely cannot be tested."""
 
     def messages(self, row: Mapping[str, Any]) -> list[Message]:
         """The chat turns that put the row's question, the instruction behind the last one.
@@ -42,9 +47,18 @@ class QuestionTask:
         return [*turns[:-1], Message(role=last["role"], content=f"{last['content']}\n{self.instruction}")]
 
     def render_gold(self, row: Mapping[str, Any]) -> str | None:
-        """A response that must score 1; None where the row has no gold answer."""
-        gold = None if self.answer is None else row[self.answer.find(row)]
-        return None if gold is None else self.respond(str(gold))
+        """A response that must score 1; None where the row may lack a gold answer and does.
+
+        Raises MissingColumnError (a KeyError) for a missing column, and GoldError (a ValueError) for a gold answer that
+        is missing, no text or number, not finite, or one that the grader cannot read.
+        """
+        if self.answer is None:
+            return None
+        column = self.answer.find(row)
+        gold = row[column]
+        if gold is None and not self.every_row_has_gold:
+            return None
+        return self.respond(_gold_text(gold, column, may_be_list=not self.rewards))
 
 
 def chosen_instruction(config: DataConfig, default: str) -> str:
@@ -52,14 +66,26 @@ def chosen_instruction(config: DataConfig, default: str) -> str:
     return default if config.instruction is None else config.instruction
 
 
+def _gold_text(gold: Any, column: str, *, may_be_list: bool) -> str:
+    """The text of a gold answer; of a list of texts, where a function of the user's takes one, the first."""
+    if may_be_list and isinstance(gold, (list, tuple)) and gold:
+        gold = gold[0]
+    if isinstance(gold, str) and gold.strip():
+        return gold
+    if isinstance(gold, (int, Decimal)) or (isinstance(gold, float) and math.isfinite(gold)):
+        return str(gold)
+    got = "an empty text" if isinstance(gold, str) else "None" if gold is None else f"{type(gold).__name__} {gold!r}"
+    raise GoldError(f"column {column!r} must hold a gold answer, a text or a finite number, got {got[:80]}")
+
+
 def _turns(value: Any, column: str) -> list[Message]:
-    if isinstance(value, str):
+    if isinstance(value, str) and value.strip():
         return [Message(role="user", content=value)]
     if isinstance(value, Sequence) and value and all(_is_turn(turn) for turn in value):
         return [cast(Message, dict(turn)) for turn in value]
     raise ValueError(
-        f"column {column!r} must hold text, or a list of chat messages with role and content as text, "
-        f"got {type(value).__name__} {str(value)[:60]!r}"
+        f"column {column!r} must hold text, or a list of chat messages with role and content as text, and not be "
+        f"empty, got {type(value).__name__} {str(value)[:60]!r}"
     )
 
 

@@ -17,13 +17,20 @@ from strop.config.rollout import RolloutConfig
 from strop.config.root import Config
 from strop.config.run import RunConfig
 from strop.config.training import TrainingConfig
-from strop.data import DataReport, DataRow, PromptTable, build_renderer
-from strop.data.prompts import RenderedRow
+from strop.data import (
+    DataReport,
+    DataRow,
+    Duplicates,
+    PromptTable,
+    RenderedRow,
+    SourceReport,
+    SourceRows,
+    build_renderer,
+)
 from strop.metrics.timing import PhaseClock
 from strop.models.load import load_policy
 from strop.protocols import Sampler
 from strop.records import Completion, Group, GroupRequest
-from strop.tasks import build_task
 from strop.trainers.build import Run, build_run
 from strop.trainers.inputs import Inputs
 from strop.trainers.step import collect, prepare_update, update
@@ -139,16 +146,13 @@ def _inputs(config: Config, work: Work) -> Inputs:
     loaded = load_policy(config.model)
     generator = np.random.default_rng(0)
     vocabulary = [token for token in range(len(loaded.tokenizer)) if token not in loaded.stops.token_ids]
-    rows = [
-        RenderedRow(DataRow(f"row-{index}", {}, "generated"), (), generator.choice(vocabulary, work.prompt_tokens))
-        for index in range(work.prompts * (work.steps + 1))
-    ]
-    table = PromptTable("columns", tuple(rows))
-    length = work.prompt_tokens
-    report = DataReport(("generated",), len(rows), len(rows), 0, 0, length, length, length, None, ())
+    rows = tuple(DataRow(f"row-{index}", {}, "generated") for index in range(work.prompts * (work.steps + 1)))
+    rendered = [RenderedRow(row, (), generator.choice(vocabulary, work.prompt_tokens), "columns") for row in rows]
+    table = PromptTable(tuple(rendered))
+    source = SourceReport.of(SourceRows("generated", rows), "columns", (), rendered, table)
+    report = DataReport((source,), Duplicates(0, 0), None, ())
     renderer = build_renderer(loaded.tokenizer, config.data)
-    task = build_task("columns", config.data)
-    return Inputs(loaded.tokenizer, renderer, task, (), loaded.stops, loaded.max_length, table, report, None, None)
+    return Inputs(loaded.tokenizer, renderer, {}, loaded.stops, loaded.max_length, table, report, None, None)
 
 
 async def _judge(group: Group) -> Group:

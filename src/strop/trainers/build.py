@@ -20,7 +20,7 @@ from strop.checkpoint.store import BestRule, FolderStore
 from strop.cluster.local import LocalCluster
 from strop.config.bundles import resolve_algorithm
 from strop.config.root import Config
-from strop.data import PromptStream
+from strop.data import MixtureStream, PromptStream, build_stream
 from strop.devices import build_device
 from strop.errors import CheckpointError
 from strop.models.attention.self_check import check_packed_attention
@@ -52,7 +52,7 @@ class Run:
     step: StepSettings
     policy: Fsdp2Engine
     engine: NativeEngine
-    stream: PromptStream
+    stream: PromptStream | MixtureStream
     publisher: Publisher
     proof: WeightProof
     cluster: LocalCluster
@@ -89,7 +89,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     proof = _proof(config, inputs, policy)
     transfer = InProcessTransfer(_rollout_dtype(config))
     publisher = Publisher(policy.export_weights, [Replica("sampler-0", engine)], transfer, proof, gate)
-    stream = PromptStream(inputs.training, seed=config.run.seed, shuffle=config.data.shuffle, epochs=config.data.epochs)
+    stream = build_stream(inputs.training, config.data, config.run.seed)
     roles = Roles(
         prompts=stream,
         sampler=GatedRouter(engine, gate),

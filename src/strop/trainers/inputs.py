@@ -3,16 +3,29 @@
 Everything that can be wrong with data, columns, rewards or lengths is found here, in seconds.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from strop.config.checks import check
-from strop.config.data import DataConfig, Source
+from strop.config.data import DataConfig, MixtureSource, Source
+from strop.config.rewards import RewardConfig
 from strop.config.root import Config
-from strop.data import ChatRenderer, DataReport, PromptTable, build_prompts, build_renderer, load_rows, prompt_budget
+from strop.data import (
+    ChatRenderer,
+    DataPart,
+    DataReport,
+    Duplicates,
+    PromptTable,
+    build_prompts,
+    build_renderer,
+    data_parts,
+    mixture_weights,
+    prompt_budget,
+    read_source,
+)
 from strop.errors import ConfigError
 from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
 from strop.models.lora import check_adapters
@@ -31,13 +44,21 @@ from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_gre
 
 
 @dataclass(frozen=True)
+class JudgedTask:
+    """A task and the rewards that its rows earn."""
+
+    task: QuestionTask
+    rewards: tuple[WeightedReward, ...]
+
+
+@dataclass(frozen=True)
 class Inputs:
     """The prepared inputs of a run."""
 
     tokenizer: PreTrainedTokenizerBase
     renderer: ChatRenderer
-    task: QuestionTask
-    rewards: tuple[WeightedReward, ...]
+    tasks: Mapping[str, JudgedTask]
+    """Every task by the name that its prompts carry."""
     stops: StopSet
     max_length: int
     """Most tokens of prompt and completion together."""
@@ -48,7 +69,8 @@ class Inputs:
 
     async def judge(self, group: Group) -> Group:
         """Returns the group with rewards on its samples."""
-        return await reward_group(group, self.rewards, self.renderer, self.stops.token_ids)
+        rewards = self.tasks[group.prompt.task].rewards
+        return await reward_group(group, rewards, self.renderer, self.stops.token_ids)
 
     def text_of_tokens(self, token_ids: Sequence[int]) -> str:
         """The text of token ids, special tokens left out."""
@@ -71,20 +93,30 @@ def prepare_inputs(config: Config) -> Inputs:
     check_adapters(config.model, model_config)
     length = max_length(config.model, model_config)
     renderer = build_renderer(tokenizer, config.data)
-    task = build_task(config.data.task, config.data)
-    rewards = build_rewards(config.rewards, task)
-    render = _TableRenderer(config.data, task, renderer, length)
-    training, training_report = render.table(config.data.source, config.data.limit, config.rollout.max_new_tokens)
-    check_rewards(rewards, training.columns)
+    reader = _Reader(config.data, config.rewards, renderer, length)
+    training, training_report = reader.read(config.data.source, config.data.limit, config.rollout.max_new_tokens)
+    if isinstance(config.data.source, MixtureSource):
+        shares = mixture_weights(training, config.data.source).lines()
+        training_report = replace(training_report, shares=tuple(shares))
     evaluation, evaluation_report = None, None
     if config.evaluation is not None:
         new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
-        evaluation, evaluation_report = render.table(config.evaluation.source, config.evaluation.limit, new_tokens)
-        check_rewards(rewards, evaluation.columns)
+        evaluation, evaluation_report = reader.read(config.evaluation.source, config.evaluation.limit, new_tokens)
+        evaluation_report = _with_overlap(evaluation_report, training, evaluation)
     _check_lengths(config, length, training_report, evaluation_report)
     return Inputs(
-        tokenizer, renderer, task, rewards, stops, length, training, training_report, evaluation, evaluation_report
+        tokenizer, renderer, reader.tasks, stops, length, training, training_report, evaluation, evaluation_report
     )
+
+
+def _with_overlap(report: DataReport, training: PromptTable, evaluation: PromptTable) -> DataReport:
+    """The report of the held-out prompts, with a notice where they are trained on too."""
+    trained = {row.token_ids.tobytes() for row in training.rows}
+    num_shared = sum(row.token_ids.tobytes() in trained for row in evaluation.rows)
+    if not num_shared:
+        return report
+    notice = f"{num_shared} of the {len(evaluation)} held-out prompts are training prompts too"
+    return replace(report, notices=(*report.notices, notice))
 
 
 def _check_lengths(config: Config, length: int, training: DataReport, evaluation: DataReport | None) -> None:
@@ -107,23 +139,54 @@ def _check_lengths(config: Config, length: int, training: DataReport, evaluation
 
 
 @dataclass(frozen=True)
-class _TableRenderer:
-    """Renders any source of rows as the training data are rendered."""
+class _Reader:
+    """Reads and renders any source as the training data are, and builds each task that it meets once."""
 
     data: DataConfig
-    task: QuestionTask
+    rewards: Sequence[RewardConfig]
     renderer: ChatRenderer
     max_length: int
+    tasks: dict[str, JudgedTask] = field(default_factory=dict)
+    names: dict[tuple[str | None, ...], str] = field(default_factory=dict)
+    """The name of each task by what it was built from."""
 
-    def table(self, source: Source, limit: int | None, max_new_tokens: int) -> tuple[PromptTable, DataReport]:
-        return build_prompts(
-            load_rows(source, limit),
-            self.data.task,
-            self.task.messages,
-            self.renderer,
-            budget=prompt_budget(self.data.max_prompt_tokens, self.max_length, max_new_tokens),
-            on_overlong=self.data.on_overlong,
+    def read(self, source: Source, limit: int | None, max_new_tokens: int) -> tuple[PromptTable, DataReport]:
+        """The prompts of a source, one or a mixture, with its report."""
+        budget = prompt_budget(self.data.max_prompt_tokens, self.max_length, max_new_tokens)
+        built = []
+        for part in data_parts(self.data, source):
+            judged = self._judged_task(part)
+            table, report = build_prompts(
+                read_source(part.source, name=part.name, limit=limit),
+                judged.task,
+                self.renderer,
+                budget=budget,
+                on_overlong=self.data.on_overlong,
+                on_bad_row=self.data.on_bad_row,
+            )
+            check_rewards(judged.rewards, table.columns)
+            built.append((table, report))
+        whole = PromptTable(tuple(row for table, _ in built for row in table.rows))
+        return whole, DataReport(
+            sources=tuple(report for _, report in built),
+            duplicates=Duplicates.of(whole.rows),
+            budget_tokens=budget,
+            columns=tuple(sorted(whole.columns)),
+            notices=(self.renderer.notice,) if self.renderer.notice else (),
         )
+
+    def _judged_task(self, part: DataPart) -> JudgedTask:
+        """The task of a part: one that reads the same columns is there already, or a new one with a name of its own."""
+        data = part.data
+        assert data.task is not None, "a part without a task is refused where parts are read"
+        key = (data.task, data.prompt_column, data.answer_column, data.instruction)
+        if key not in self.names:
+            task = build_task(data.task, data)
+            if task.name in self.tasks:
+                task = replace(task, name=f"{task.name} ({part.name})")
+            self.names[key] = task.name
+            self.tasks[task.name] = JudgedTask(task, build_rewards(self.rewards, task))
+        return self.tasks[self.names[key]]
 
 
 def training_sampling(config: Config, stops: StopSet) -> SamplingParams:

@@ -1,6 +1,5 @@
 """Starts, resumes and dry-runs a training run."""
 
-import asyncio
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +10,18 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.dump import dump_config
 from strop.config.load import load_config
 from strop.config.root import Config
-from strop.errors import ConfigError, DataError
+from strop.errors import ConfigError
 from strop.metrics.console import Console
 from strop.metrics.environment import write_facts
 from strop.metrics.samples import SampleStore
 from strop.metrics.sinks import build_sinks, check_requirements
-from strop.tasks import GoldReport, score_gold
 from strop.trainers.build import Run, build_run, build_store
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs, reward_names
 from strop.trainers.report import Reporter
 from strop.trainers.run_folder import RunFolder, check_run_folder
+from strop.trainers.self_test import SelfTest, self_test
 from strop.trainers.sync import ScheduleSettings, SyncTrainer
 
-NUM_GOLD_CHECKS = 16
 NOTHING_REPORTED = -1
 """Stands before step 0, the evaluation of the first policy."""
 _MODEL_KEYS = ("path", "revision", "gguf_file", "lora")
@@ -55,9 +53,9 @@ def dry_run(config: Config) -> DryRunReport:
     """Resolves and validates everything, renders the data, scores gold answers; loads no weights."""
     check_requirements(config.metrics.sinks)
     inputs = prepare_inputs(config)
-    gold = check_gold(inputs)
+    tested = self_test(inputs, config.data)
     folder = config.run.output_dir / config.run.name
-    return DryRunReport((*describe(config, inputs, gold), f"run folder: {folder}", "dry run: nothing was trained"))
+    return DryRunReport((*describe(config, inputs, tested), f"run folder: {folder}", "dry run: nothing was trained"))
 
 
 def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> RunResult:
@@ -69,7 +67,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
     changes = _changes(config, folder) if resume else []
     check_requirements(config.metrics.sinks)
     inputs = prepare_inputs(config)
-    gold = check_gold(inputs)
+    tested = self_test(inputs, config.data)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_interrupt())
         console = stack.enter_context(closing(Console(config.metrics)))
@@ -81,7 +79,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
             first_step = run.state.step
         reporter = _build_reporter(config, inputs, console, folder, _last_reported(first_step) if resume else None)
         stack.callback(reporter.close)
-        lines = [*describe(config, inputs, gold), *changes, f"run folder: {folder.path}"]
+        lines = [*describe(config, inputs, tested), *changes, f"run folder: {folder.path}"]
         console.run_started(lines, total_steps=config.run.steps, first_step=first_step)
         kept_store = store if config.checkpoint.every else None
         match config.trainer.schedule:
@@ -94,42 +92,27 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
     return RunResult(folder.path, steps, stop.is_set)
 
 
-def check_gold(inputs: Inputs) -> GoldReport:
-    """Scores gold and empty answers of some rows with every reward; raises DataError where the rewards are wrong."""
-    rows = range(min(NUM_GOLD_CHECKS, len(inputs.training)))
-    prompts = [inputs.training.prompt(index) for index in rows]
-    report = asyncio.run(score_gold(inputs.task, inputs.rewards, prompts))
-    if report.failures:
-        raise DataError(
-            f"rewards must give gold answers 1 and empty answers 0 before they train, got {len(report.failures)} "
-            f"failures, the first: {report.failures[0]}",
-            "Check data.answer_column and data.task.",
-        )
-    return report
-
-
-def describe(config: Config, inputs: Inputs, gold: GoldReport) -> list[str]:
+def describe(config: Config, inputs: Inputs, tested: SelfTest) -> list[str]:
     """What runs, in lines for a person to read before it does."""
     rollout, training = config.rollout, config.training
     algorithm = resolve_algorithm(config.algorithm, rollout.max_new_tokens)
+    tasks = {name: reward_names(judged.rewards) for name, judged in inputs.tasks.items()}
+    rewards = [
+        f"rewards of {name}: {names}" if len(tasks) > 1 else f"rewards: {names}" for name, names in tasks.items()
+    ]
     lines = [
-        f"{algorithm.name} on {config.model.path}, task {inputs.task.name}",
+        f"{algorithm.name} on {config.model.path}, task {', '.join(tasks)}",
         *inputs.training_report.lines(),
-        f"rewards: {reward_names(inputs.rewards)}; {_gold_line(gold)}",
+        *rewards,
         f"each step: {rollout.prompts_per_step} prompts x {rollout.group_size} samples x at most "
         f"{rollout.max_new_tokens} tokens at temperature {rollout.temperature:g}; stops at {inputs.stops}",
         f"updates: {training.updates_per_batch * training.epochs_per_batch} a step, AdamW at "
-        f"{training.learning_rate:g}, truncated samples: {algorithm.truncated}",
+        f"{training.learning_rate:g}",
+        f"truncated samples: {algorithm.truncation}",
     ]
     if inputs.evaluation_report is not None:
-        lines.append(f"evaluation: {'; '.join(inputs.evaluation_report.lines()[:2])}")
-    return lines + [f"note: {warning}" for warning in gold.warnings[:3]]
-
-
-def _gold_line(gold: GoldReport) -> str:
-    if not gold.checks:
-        return "not self-testable: the data have no gold answers"
-    return f"gold answers tested on {len({check.prompt_id for check in gold.checks})} rows"
+        lines += [f"evaluation: {line}" for line in inputs.evaluation_report.lines()]
+    return lines + tested.lines()
 
 
 def _changes(config: Config, folder: RunFolder) -> list[str]:

@@ -60,10 +60,11 @@ class Session:
         return self.run.cluster.run(all_groups())
 
     def reward(self, groups: Sequence[Group]) -> list[Group]:
-        """Returns the groups with rewards on their samples."""
+        """Returns the groups with rewards on their samples, truncation counted as the algorithm says."""
 
         async def all_groups() -> list[Group]:
-            return list(await asyncio.gather(*(self.inputs.judge(group) for group in groups)))
+            judged = await asyncio.gather(*(self.inputs.judge(group) for group in groups))
+            return [self.run.roles.algorithm.shape(group) for group in judged]
 
         return self.run.cluster.run(all_groups())
 

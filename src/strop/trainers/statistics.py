@@ -4,8 +4,10 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from strop.algorithms.truncation import judged_reward
 from strop.metrics import Metrics, maximum, mean, total
 from strop.records import FinishState, Group, Sample
+from strop.trainers.judgements import slowest_judgement
 
 
 def group_metrics(groups: Sequence[Group], *, num_kept: int, num_rounds: int, solved_at: float) -> Metrics:
@@ -27,11 +29,15 @@ def group_metrics(groups: Sequence[Group], *, num_kept: int, num_rounds: int, so
 
 
 def reward_metrics(samples: Sequence[Sample], solved_at: float, prefix: str = "reward") -> Metrics:
-    """Returns mean, spread and solved share of the valid rewards, and the mean of each reward part."""
+    """Returns mean, spread and solved share of the valid rewards, and the mean of each reward part.
+
+    A sample is solved by what it was judged, before its length or truncation cost anything.
+    """
     rewards = [sample.reward for sample in samples if sample.reward is not None]
+    judged = [reward for sample in samples if (reward := judged_reward(sample)) is not None]
     metrics: Metrics = {
         f"{prefix}/mean": mean(sum(rewards), len(rewards)),
-        f"{prefix}/solved_share": mean(sum(reward >= solved_at for reward in rewards), len(rewards)),
+        f"{prefix}/solved_share": mean(sum(reward >= solved_at for reward in judged), len(judged)),
     }
     if rewards:
         metrics[f"{prefix}/std"] = mean(_std(rewards), 1)
@@ -65,19 +71,29 @@ def _sample_metrics(samples: Sequence[Sample]) -> Metrics:
             metrics[f"samples/{state}_share"] = mean(count, len(samples))
     if lengths:
         metrics["length/max"] = maximum(max(lengths), "tokens")
-    return metrics
+    return metrics | slowest_judgement(samples)
 
 
 def _source_metrics(groups: Sequence[Group], solved_at: float) -> Metrics:
-    """Reward metrics by data source, where there are several."""
-    by_source: dict[str, list[Sample]] = defaultdict(list)
+    """Rewards, truncation and lengths by data source, where there are several."""
+    by_source: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
-        by_source[group.prompt.source] += group.samples
+        by_source[group.prompt.source].append(group)
     if len(by_source) < 2:
         return {}
     metrics: Metrics = {}
-    for source, samples in by_source.items():
+    for source, own in by_source.items():
+        samples = [sample for group in own for sample in group.samples]
+        lengths = [sample.num_sampled_tokens for sample in samples]
         metrics |= reward_metrics(samples, solved_at, f"reward_by_source/{source}")
+        metrics |= {
+            f"groups_by_source/{source}/generated": total(len(own)),
+            f"groups_by_source/{source}/zero_signal_share": mean(sum(not group.has_signal for group in own), len(own)),
+            f"samples_by_source/{source}/truncated_share": mean(
+                sum(sample.is_truncated for sample in samples), len(samples)
+            ),
+            f"length_by_source/{source}/mean": mean(sum(lengths), len(lengths), "tokens"),
+        }
     return metrics
 
 

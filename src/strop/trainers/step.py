@@ -98,7 +98,7 @@ async def _sample_and_reward(
         keys = stream_keys(prompt, settings.group_size, settings.seed, "train")
         group = await sample_group(roles.sampler, prompt, keys, settings.sampling)
         sampled_at = time.perf_counter()
-        return await roles.judge(group)
+        return roles.algorithm.shape(await roles.judge(group))
 
     groups = await asyncio.gather(*(one(prompt) for prompt in prompts))
     return list(groups), time.perf_counter() - sampled_at

@@ -33,7 +33,15 @@ def test_a_description_gives_kind_default_bounds_and_documentation() -> None:
 def test_keys_of_alternatives_say_when_they_exist() -> None:
     assert by_key("data.source.split").when == "type = hub"
     assert by_key("data.source.type").required
-    assert by_key("data.source.type").kind == "one of jsonl, parquet, hub, reasoning_gym"
+    assert by_key("data.source.parts[].weight").when == "type = mixture"
+    assert by_key("data.source.type").kind == "one of jsonl, parquet, hub, reasoning_gym, mixture"
+
+
+def test_a_table_inside_its_own_alternatives_is_described_once() -> None:
+    inner = by_key("data.source.parts[].source")
+    assert inner.kind == "a table"
+    assert inner.documentation.endswith("Its keys are those of `data.source`.")
+    assert not [d for d in describe() if d.key.startswith("data.source.parts[].source.")]
 
 
 def test_a_section_a_list_and_a_key_can_be_selected() -> None:
@@ -77,8 +85,10 @@ def test_the_described_default_is_accepted_by_the_loader(description: KeyDescrip
     if key.startswith("evaluation"):
         overrides.append("evaluation.source={type='jsonl', path='x'}")
     if description.when:
-        source, _, kind = key.rsplit(".", 1)[0], None, description.when.removeprefix("type = ")
-        overrides.append(f"{source}={{type='{kind}', {'name' if kind == 'reasoning_gym' else 'path'}='x'}}")
+        source, kind = f"{key.split('.')[0]}.source", description.when.removeprefix("type = ")
+        part = "parts=[{source={type='jsonl', path='x'}}]"
+        needed = {"reasoning_gym": "name='x'", "mixture": part}.get(kind, "path='x'")
+        overrides.append(f"{source}={{type='{kind}', {needed}}}")
     load_config(None, [*overrides, f"{key}={description.default}"])
 
 

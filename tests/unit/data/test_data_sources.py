@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from strop.config.data import HubSource, JsonlSource, ParquetSource, ReasoningGymSource
-from strop.data import DataError, load_rows
+from strop.data import DataError, load_rows, read_source
 from strop.data.errors import require_package
+from strop.data.faults import MAX_FIELD_CHARACTERS, row_fault
+from strop.data.rows import number_rows
+from strop.data.sources.jsonl import read_jsonl
 
 
 def write_lines(path: Path, *lines: str | bytes) -> Path:
@@ -46,6 +50,75 @@ def test_a_bad_jsonl_line_is_named_by_file_and_line(tmp_path: Path, bad_line: st
         load_rows(JsonlSource(path=path))
     assert f"{path}, line 3: {what}" in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+BAD_LINES = {
+    "not JSON": ("{'q': 1}", "must be one JSON object"),
+    "no object": ("3", "must be a JSON object with columns, got int"),
+    "not UTF-8": (b'{"q": "\xff"}', "must be UTF-8, got byte 0xff"),
+    "a bare NUL": (b'{"q": "a\0b"}', "must be one JSON object"),
+    "an escaped NUL": (r'{"q": "a\u0000b"}', "column 'q' must hold no NUL character, got one at 1"),
+    "a NUL deep inside": (r'{"q": [{"a": "\u0000"}]}', "column 'q' must hold no NUL character"),
+    "half a character": (r'{"q": "\ud800"}', "column 'q' must hold whole characters"),
+    "10 MB in a field": ('{"q": "' + "a" * 10_000_000 + '"}', "at most 8388608 characters, got 10000000"),
+    "a number of many digits": ('{"q": ' + "1" * 5000 + "}", "must be one JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_a_bad_line_is_listed_with_file_and_line_and_the_others_are_read(tmp_path: Path, name: str) -> None:
+    line, what = BAD_LINES[name]
+    path = write_lines(tmp_path / "rows.jsonl", '{"q": "a"}', "", line, '{"q": "b"}')
+    read = read_source(JsonlSource(path=path))
+    assert [(row.row_id, row.where) for row in read.rows] == [
+        ("rows.jsonl:0", f"{path}, line 1"),
+        ("rows.jsonl:2", f"{path}, line 4"),
+    ]
+    [bad] = read.bad
+    assert bad.place == f"{path}, line 3"
+    assert what in bad.reason
+    assert len(bad.reason) < 300
+
+
+def test_a_line_too_long_for_memory_is_one_bad_row(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", '{"q": "a"}', '{"q": "' + "b" * 55 + '"}', '{"q": "c"}')
+    read = number_rows("rows", read_jsonl(path, max_line_bytes=20))
+    assert [row.columns["q"] for row in read.rows] == ["a", "c"]
+    assert [str(bad) for bad in read.bad] == [f"{path}, line 2: must be a line of at most 20 bytes, got a longer one"]
+
+
+def test_text_of_any_script_and_up_to_the_limit_is_no_fault() -> None:
+    assert (
+        row_fault({"q": "ü 漢字 😀 \u200b", "n": None, "x": [1.5, {"y": True}], "z": "a" * MAX_FIELD_CHARACTERS})
+        is None
+    )
+
+
+def broken_text() -> pyarrow.Array:
+    """Three texts, the second of them no UTF-8."""
+    offsets = pyarrow.py_buffer(np.array([0, 1, 2, 3], dtype=np.int32).tobytes())
+    return pyarrow.StringArray.from_buffers(3, offsets, pyarrow.py_buffer(b"a\xffb"))
+
+
+def test_a_parquet_row_that_is_no_utf8_is_listed_with_file_and_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"n": [1, 2, 3], "q": broken_text()}), path)
+    read = read_source(ParquetSource(path=path))
+    assert [(row.row_id, row.where) for row in read.rows] == [
+        ("rows.parquet:0", f"{path}, row 1"),
+        ("rows.parquet:2", f"{path}, row 3"),
+    ]
+    assert [str(bad) for bad in read.bad] == [f"{path}, row 2: column 'q' must be UTF-8, got byte 0xff at 0"]
+
+
+def test_a_bad_row_of_a_saved_data_set_is_listed_with_its_number(tmp_path: Path) -> None:
+    table = datasets.Dataset(pyarrow.table({"n": [1, 2, 3], "q": broken_text()}))
+    table.save_to_disk(tmp_path / "saved")
+    read = read_source(HubSource(path=str(tmp_path / "saved")))
+    assert [row.columns["n"] for row in read.rows] == [1, 3]
+    [bad] = read.bad
+    assert bad.place.endswith("row 2")
+    assert "must be UTF-8, got byte 0xff" in bad.reason
 
 
 def test_an_empty_a_missing_and_a_folder_jsonl_file_are_told_apart(tmp_path: Path) -> None:

@@ -5,20 +5,54 @@ from typing import Any
 
 import pytest
 
-from strop.data import ChatRenderer, DataError, DataRow, MissingColumnError, build_prompts, prompt_budget
-from strop.data.rows import number_rows
+from strop.data import (
+    BadRow,
+    ChatRenderer,
+    DataError,
+    Duplicates,
+    MissingColumnError,
+    PromptTable,
+    SourceReport,
+    SourceRows,
+    build_prompts,
+    prompt_budget,
+)
+from strop.data.rows import PlacedRow, number_rows
+from strop.protocols import RewardFunction
 from strop.records import Message
 from support.tokenizer import tiny_tokenizer
 
 
-def make_rows(*questions: str) -> list[DataRow]:
-    return list(number_rows("made", ({"q": question, "gold": "4"} for question in questions), None))
+class MadeTask:
+    """Asks the column q; the column gold, where there is one, is the gold response."""
+
+    name = "columns"
+    rewards: Sequence[RewardFunction] = ()
+
+    def messages(self, row: Mapping[str, Any]) -> list[Message]:
+        if "q" not in row:
+            raise MissingColumnError("q", row, "data.prompt_column")
+        return [Message(role="user", content=row["q"])]
+
+    def render_gold(self, row: Mapping[str, Any]) -> str | None:
+        if row.get("gold") == "broken":
+            raise ValueError("no gold answer can be read")
+        return row.get("gold")
 
 
-def messages_of(row: Mapping[str, Any]) -> list[Message]:
-    if "q" not in row:
-        raise MissingColumnError("q", row, "data.prompt_column")
-    return [Message(role="user", content=row["q"])]
+TASK = MadeTask()
+
+
+def made_rows(*columns: dict[str, Any]) -> SourceRows:
+    return number_rows("made", (PlacedRow(f"made, line {line}", row) for line, row in enumerate(columns, 1)))
+
+
+def make_rows(*questions: str) -> SourceRows:
+    return made_rows(*({"q": question, "gold": "4"} for question in questions))
+
+
+def build(rows: SourceRows, renderer: ChatRenderer, **settings: Any) -> tuple[PromptTable, SourceReport]:
+    return build_prompts(rows, TASK, renderer, **settings)
 
 
 @pytest.fixture
@@ -26,13 +60,13 @@ def renderer() -> ChatRenderer:
     return ChatRenderer(tiny_tokenizer())
 
 
-def lengths(renderer: ChatRenderer, rows: Sequence[DataRow]) -> list[int]:
-    return [len(renderer.render(messages_of(row.columns))) for row in rows]
+def lengths(renderer: ChatRenderer, rows: SourceRows) -> list[int]:
+    return [len(renderer.render(TASK.messages(row.columns))) for row in rows.rows]
 
 
 def test_prompts_carry_the_row_and_the_ids_that_the_renderer_gives(renderer: ChatRenderer) -> None:
     rows = make_rows("two plus two?", "The answer?")
-    table, report = build_prompts(rows, "columns", messages_of, renderer)
+    table, report = build(rows, renderer)
     prompt = table.prompt(1, visit=3)
     assert (prompt.prompt_id, prompt.visit, prompt.task, prompt.source) == ("made:1", 3, "columns", "made")
     assert prompt.token_ids.tolist() == renderer.render(prompt.messages).tolist()
@@ -44,57 +78,103 @@ def test_prompts_carry_the_row_and_the_ids_that_the_renderer_gives(renderer: Cha
 def test_overlong_prompts_are_dropped_and_counted(renderer: ChatRenderer) -> None:
     rows = make_rows("a", "a b c d e f g h i j k l m n o p", "b")
     budget = lengths(renderer, rows)[0]
-    table, report = build_prompts(rows, "columns", messages_of, renderer, budget=budget)
+    table, report = build(rows, renderer, budget=budget)
     assert [prompt.prompt_id for prompt in table.prompts()] == ["made:0", "made:2"]
     assert (report.num_rows, report.num_prompts, report.num_overlong) == (3, 2, 1)
     assert report.longest_tokens == budget
-    assert "1 of 3 rows dropped: overlong" in report.lines()
+    longest = lengths(renderer, rows)[1]
+    [line] = report.losses(budget)
+    assert line == f"made: 1 of 3 rows dropped: overlong (up to {longest} tokens, limit {budget})"
 
 
 def test_overlong_prompts_can_end_the_run(renderer: ChatRenderer) -> None:
     rows = make_rows("a", "a b c d e f g h i j k l m n o p")
     short, long = lengths(renderer, rows)
-    with pytest.raises(DataError, match=rf"1 of 2 prompts are overlong: {short} .* \(made:1\) has {long}"):
-        build_prompts(rows, "columns", messages_of, renderer, budget=short, on_overlong="error")
+    with pytest.raises(
+        DataError, match=rf"1 of 2 prompts of made are overlong: {short} .* \(made, line 2\) has {long}"
+    ):
+        build(rows, renderer, budget=short, on_overlong="error")
 
 
 def test_all_prompts_overlong_is_an_error_with_both_numbers(renderer: ChatRenderer) -> None:
     rows = make_rows("a b c d e f g h", "a b c d")
     shortest = min(lengths(renderer, rows))
-    with pytest.raises(DataError, match=f"every one of the 2 prompts is overlong: 3 tokens are allowed, .* {shortest}"):
-        build_prompts(rows, "columns", messages_of, renderer, budget=3)
+    with pytest.raises(
+        DataError, match=f"every one of the 2 prompts of made is overlong: 3 tokens are allowed, .* {shortest}"
+    ):
+        build(rows, renderer, budget=3)
 
 
 def test_no_rows_are_an_error(renderer: ChatRenderer) -> None:
     with pytest.raises(DataError, match="0 prompts"):
-        build_prompts([], "columns", messages_of, renderer)
+        build(make_rows(), renderer)
 
 
 def test_duplicates_are_counted_and_served(renderer: ChatRenderer) -> None:
-    table, report = build_prompts(make_rows("a", "b", "a", "a"), "columns", messages_of, renderer)
-    assert report.num_duplicates == 2
+    table, _ = build(make_rows("a", "b", "a", "a"), renderer)
+    assert Duplicates.of(table.rows) == Duplicates(num_repeated=2, num_contradictions=0)
     assert len(table) == 4
 
 
-def test_a_missing_column_names_the_row_the_columns_and_the_nearest_name(renderer: ChatRenderer) -> None:
-    rows = list(number_rows("made", [{"q": "a"}, {"qq": "a", "gold": "4"}], None))
+def test_duplicates_with_another_gold_answer_are_named_by_both_places(renderer: ChatRenderer) -> None:
+    rows = [{"q": "a", "gold": "4"}, {"q": "b", "gold": "4"}, {"q": "a", "gold": "5"}, {"q": "a", "gold": "4"}]
+    found = Duplicates.of(build(made_rows(*rows), renderer)[0].rows)
+    assert (found.num_repeated, found.num_contradictions) == (2, 1)
+    assert found.lines() == [
+        "2 prompts are duplicates of others",
+        "1 of them with another gold answer: made, line 1 and made, line 3",
+    ]
+
+
+def test_a_missing_column_names_the_place_the_columns_and_the_nearest_name(renderer: ChatRenderer) -> None:
     with pytest.raises(DataError) as caught:
-        build_prompts(rows, "columns", messages_of, renderer)
+        build(made_rows({"q": "a"}, {"qq": "a", "gold": "4"}), renderer)
     message = str(caught.value)
-    assert message.startswith("made:1: data.prompt_column must name a column of the data, got 'q'")
-    assert "(did you mean 'qq'?)" in message
+    assert "1 of 2 rows of made cannot be used:\n  made, line 2: data.prompt_column must name a column" in message
+    assert "got 'q' (did you mean 'qq'?)" in message
     assert "columns found: gold, qq" in message
+    assert 'set data.on_bad_row = "skip"' in message
+
+
+def test_rows_that_cannot_be_used_are_skipped_and_counted_where_asked(renderer: ChatRenderer) -> None:
+    read = made_rows({"q": "a"}, {"x": 1}, {"q": "b", "gold": "broken"}, {"q": "c"}, {"q": "a\0b"})
+    table, report = build(read, renderer, on_bad_row="skip")
+    assert [prompt.prompt_id for prompt in table.prompts()] == ["made:0", "made:3"]
+    assert (report.num_rows, report.num_prompts, len(report.bad)) == (5, 2, 3)
+    assert {row.place for row in report.bad} == {"made, line 2", "made, line 3", "made, line 5"}
+    [line] = report.losses(None)
+    assert line.startswith("made: 3 of 5 rows skipped: bad (made, line 5: column 'q' must hold no NUL character")
+    assert "made, line 3: no gold answer can be read" in line
+
+
+def test_only_the_first_bad_rows_are_shown_and_all_are_counted(renderer: ChatRenderer) -> None:
+    read = made_rows({"q": "a"}, *({"x": line} for line in range(20)))
+    with pytest.raises(DataError) as caught:
+        build(read, renderer)
+    assert "20 of 21 rows of made cannot be used" in str(caught.value)
+    assert str(caught.value).count("data.prompt_column") == 5
+    assert "and 15 more" in str(caught.value)
+
+
+def test_nothing_but_bad_rows_is_an_error_in_any_case(renderer: ChatRenderer) -> None:
+    with pytest.raises(DataError, match="2 of 2 rows of made cannot be used"):
+        build(made_rows({"x": 1}, {"x": 2}), renderer, on_bad_row="skip")
+
+
+def test_bad_rows_keep_their_number_so_that_mending_one_moves_no_other() -> None:
+    read = number_rows("made", [BadRow("line 1", "broken"), PlacedRow("line 2", {"q": "a"})])
+    assert [row.row_id for row in read.rows] == ["made:1"]
+    assert read.num_read == 2
 
 
 def test_only_columns_that_every_row_has_are_offered(renderer: ChatRenderer) -> None:
-    rows = list(number_rows("made", [{"q": "a", "x": 1}, {"q": "b", "y": 1}], None))
-    table, _ = build_prompts(rows, "columns", messages_of, renderer)
+    table, _ = build(made_rows({"q": "a", "x": 1}, {"q": "b", "y": 1}), renderer)
     assert table.columns == {"q"}
 
 
 def test_the_fingerprint_follows_ids_and_tokens(renderer: ChatRenderer) -> None:
     def fingerprint(*questions: str) -> str:
-        return build_prompts(make_rows(*questions), "columns", messages_of, renderer)[0].fingerprint
+        return build(make_rows(*questions), renderer)[0].fingerprint
 
     assert fingerprint("a", "b") == fingerprint("a", "b")
     assert len({fingerprint("a", "b"), fingerprint("b", "a"), fingerprint("a"), fingerprint("a", "c")}) == 4
@@ -103,8 +183,8 @@ def test_the_fingerprint_follows_ids_and_tokens(renderer: ChatRenderer) -> None:
 def test_an_empty_plain_text_prompt_is_refused_by_row() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = None
-    with pytest.raises(DataError, match="made:1: a prompt must have at least one token"):
-        build_prompts(make_rows("a", ""), "columns", messages_of, ChatRenderer(tokenizer))
+    with pytest.raises(DataError, match="made, line 2: a prompt must have at least one token"):
+        build(make_rows("a", ""), ChatRenderer(tokenizer))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from strop.config.base import unobserved
 from strop.config.checks.algorithm import check_algorithm
 from strop.config.checks.data import check_data, check_rewards
 from strop.config.checks.evaluation import check_checkpoint, check_evaluation
+from strop.config.checks.mixture import check_mixture
 from strop.config.checks.model import check_lengths, check_model
 from strop.config.checks.refusal import Refusal
 from strop.config.checks.run import check_metrics, check_run, check_weight_sync
@@ -23,6 +24,7 @@ _CHECKS = (
     check_model,
     check_lengths,
     check_data,
+    check_mixture,
     check_rewards,
     check_rollout,
     check_algorithm,

@@ -12,6 +12,7 @@ def check_algorithm(config: Config) -> Iterator[Refusal]:
     yield from _check_group(config)
     yield from _check_dead_settings(config)
     yield from _check_clipping(config)
+    yield from _check_overlong(config)
 
 
 def _check_group(config: Config) -> Iterator[Refusal]:
@@ -63,3 +64,31 @@ def _check_clipping(config: Config) -> Iterator[Refusal]:
                 "with one update a batch the ratio is exactly 1 and never clipped",
                 f"Set training.updates_per_batch or training.epochs_per_batch above 1, or leave algorithm.{key} out.",
             )
+
+
+def _check_overlong(config: Config) -> Iterator[Refusal]:
+    settings, budget = config.algorithm, config.rollout.max_new_tokens
+    resolved = resolve_algorithm(settings, budget)
+    if resolved.truncated != "soft-overlong":
+        for key in ("overlong_tokens", "overlong_buffer_tokens"):
+            if given(settings, key):
+                yield does_nothing(
+                    f"algorithm.{key}",
+                    f"algorithm.truncated is {resolved.truncated}",
+                    f'Set algorithm.truncated to "soft-overlong", or leave algorithm.{key} out.',
+                )
+        return
+    if resolved.overlong_tokens > budget:
+        yield Refusal(
+            "algorithm.overlong_tokens",
+            f"must be at most rollout.max_new_tokens ({budget}), or no sample is ever punished in full, "
+            f"got {resolved.overlong_tokens}",
+            "Lower it, or leave it out.",
+        )
+    if resolved.overlong_buffer_tokens > resolved.overlong_tokens:
+        yield Refusal(
+            "algorithm.overlong_buffer_tokens",
+            f"must be at most algorithm.overlong_tokens ({resolved.overlong_tokens}), or even an empty sample is "
+            f"punished, got {resolved.overlong_buffer_tokens}",
+            "Lower it, or leave it out.",
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from strop.config.checks.mixture import PosedData, posed_data
 from strop.config.checks.refusal import Refusal, does_nothing, given
 from strop.config.data import ReasoningGymSource
 from strop.config.evaluation import EvaluationConfig
@@ -53,21 +54,29 @@ def _check_pass_at(evaluation: EvaluationConfig) -> Iterator[Refusal]:
 
 
 def _check_source(config: Config, evaluation: EvaluationConfig) -> Iterator[Refusal]:
+    for held_out in posed_data(config.data, evaluation.source, "evaluation.source"):
+        for training in posed_data(config.data, config.data.source, "data.source"):
+            yield from _check_seeds(config, evaluation, training, held_out)
+
+
+def _check_seeds(
+    config: Config, evaluation: EvaluationConfig, training: PosedData, held_out: PosedData
+) -> Iterator[Refusal]:
     """Row i of a reasoning_gym generator is made from seed + i: neighbouring seeds share all rows but one."""
-    training, held_out = config.data.source, evaluation.source
-    if not (isinstance(training, ReasoningGymSource) and isinstance(held_out, ReasoningGymSource)):
+    source, other = training.source, held_out.source
+    if not (isinstance(source, ReasoningGymSource) and isinstance(other, ReasoningGymSource)):
         return
-    if (training.name, training.options) != (held_out.name, held_out.options):
+    if (source.name, source.options) != (other.name, other.options):
         return
-    trained = _row_seeds(training, config.data.limit)
-    measured = _row_seeds(held_out, evaluation.limit)
+    trained = _row_seeds(source, config.data.limit)
+    measured = _row_seeds(other, evaluation.limit)
     num_shared = min(trained.stop, measured.stop) - max(trained.start, measured.start)
     if num_shared > 0:
         yield Refusal(
-            "evaluation.source.seed",
-            f"must leave the rows apart from those of data.source (row i is made from seed + i), got {held_out.seed} "
-            f"beside {training.seed}: {num_shared} rows would be in both",
-            f"Set evaluation.source.seed to {trained.stop} or more.",
+            f"{held_out.source_key}.seed",
+            f"must leave the rows apart from those of {training.source_key} (row i is made from seed + i), got "
+            f"{other.seed} beside {source.seed}: {num_shared} rows would be in both",
+            f"Set {held_out.source_key}.seed to {trained.stop} or more.",
         )
 
 

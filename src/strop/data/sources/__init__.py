@@ -1,25 +1,34 @@
-"""Sources read rows: `load_rows` chooses the reader by the kind of source and gives every row its id."""
+"""Sources read rows: `read_source` chooses the reader by the kind of source and gives every row its id."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from strop.config.data import HubSource, JsonlSource, ParquetSource, ReasoningGymSource, Source
-from strop.data.rows import DataRow, number_rows
+from strop.config.data import HubSource, JsonlSource, ParquetSource, ReasoningGymSource, SingleSource
+from strop.data.rows import BadRow, DataRow, PlacedRow, SourceRows, number_rows, refuse_bad_rows
 
-__all__ = ["load_rows", "source_name"]
+__all__ = ["load_rows", "read_source", "source_name"]
 
 
-def load_rows(source: Source, limit: int | None = None) -> list[DataRow]:
+def load_rows(source: SingleSource, limit: int | None = None) -> list[DataRow]:
     """Reads the rows of a source, the first `limit` of them where a limit is given.
 
-    Raises DataError where the data is missing, malformed or empty (with file and line for JSONL), and
-    ModuleNotFoundError, naming the extra to install, where an optional package is missing.
+    Raises DataError where the data is missing or empty, naming the place of each bad row (file and line for JSONL,
+    file and row for Parquet), and ModuleNotFoundError, naming the extra to install, where a package is missing.
     """
-    return list(number_rows(source_name(source), _read(source), limit))
+    read = read_source(source, limit=limit)
+    refuse_bad_rows(read.name, read.bad, read.num_read, "error")
+    return list(read.rows)
 
 
-def source_name(source: Source) -> str:
+def read_source(source: SingleSource, *, name: str | None = None, limit: int | None = None) -> SourceRows:
+    """Reads the rows of a source and lists the bad ones; `name` replaces the source's own.
+
+    Raises DataError where the data is missing or empty, and ModuleNotFoundError, naming the extra to install.
+    """
+    return number_rows(name or source_name(source), _read(source), limit)
+
+
+def source_name(source: SingleSource) -> str:
     """The name of a source in row ids and metrics: short, and the same wherever the data lies on disk."""
     match source:
         case JsonlSource() | ParquetSource():
@@ -31,7 +40,7 @@ def source_name(source: Source) -> str:
             return f"{source.name}-seed{source.seed}"
 
 
-def _read(source: Source) -> Iterable[Mapping[str, Any]]:
+def _read(source: SingleSource) -> Iterable[PlacedRow | BadRow]:
     match source:
         case JsonlSource():
             from strop.data.sources.jsonl import read_jsonl

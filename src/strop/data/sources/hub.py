@@ -4,16 +4,19 @@ A folder written by `save_to_disk` is recognised by the files that `datasets` pu
 handed to `load_dataset`, which takes hub names and local folders alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from strop.config.data import HubSource
 from strop.data.errors import DataError, nearest_hint, require_package
+from strop.data.rows import BadRow, PlacedRow
+
+_ROWS_AT_ONCE = 1024
 
 
-def read_hub(source: HubSource) -> Iterable[dict[str, Any]]:
-    """Returns the rows of the split in order.
+def read_hub(source: HubSource) -> Iterator[PlacedRow | BadRow]:
+    """Yields the rows of the split in order; one whose text is not UTF-8 is a bad row. Rows count from 1.
 
     Raises DataError naming data set, subset and split where it cannot be loaded or has no rows;
     ModuleNotFoundError, naming the extra, without datasets.
@@ -24,8 +27,26 @@ def read_hub(source: HubSource) -> Iterable[dict[str, Any]]:
     table = _load_saved(source) if _is_saved(source.path) else _load(source)
     if len(table) == 0:
         raise DataError(f"{_described(source)} must hold rows, got none")
-    rows: Iterable[dict[str, Any]] = table
-    return rows
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        yield from _rows(table, range(start, min(start + _ROWS_AT_ONCE, len(table))), _described(source))
+
+
+def _rows(table: Any, indices: range, described: str) -> Iterator[PlacedRow | BadRow]:
+    """Some rows, all at once where every one of them can be decoded."""
+    try:
+        columns = table[indices.start : indices.stop]
+    except UnicodeDecodeError:
+        yield from (_row(table, index, f"{described}, row {index + 1}") for index in indices)
+        return
+    for place, index in enumerate(indices):
+        yield PlacedRow(f"{described}, row {index + 1}", {name: values[place] for name, values in columns.items()})
+
+
+def _row(table: Any, index: int, place: str) -> PlacedRow | BadRow:
+    try:
+        return PlacedRow(place, table[index])
+    except UnicodeDecodeError as error:
+        return BadRow(place, f"must be UTF-8, got byte 0x{error.object[error.start]:02x} at {error.start} of a text")
 
 
 def _is_saved(path: str) -> bool:

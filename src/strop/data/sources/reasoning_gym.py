@@ -10,9 +10,10 @@ from typing import Any
 
 from strop.config.data import ReasoningGymSource
 from strop.data.errors import DataError, nearest_hint, require_package
+from strop.data.rows import PlacedRow
 
 
-def read_reasoning_gym(source: ReasoningGymSource) -> Iterator[dict[str, Any]]:
+def read_reasoning_gym(source: ReasoningGymSource) -> Iterator[PlacedRow]:
     """Yields `source.size` generated rows.
 
     Raises DataError where the generator, one of its options or a value is unknown; ModuleNotFoundError, naming
@@ -22,7 +23,8 @@ def read_reasoning_gym(source: ReasoningGymSource) -> Iterator[dict[str, Any]]:
     generator = _create(source)
     for index in range(source.size):
         entry = generator[index]
-        yield {"question": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}
+        columns = {"question": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}
+        yield PlacedRow(f"{source.name} of seed {source.seed}, row {index}", columns)
 
 
 def check_generator_name(name: str) -> None:
