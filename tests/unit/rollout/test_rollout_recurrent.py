@@ -134,6 +134,19 @@ def test_interrupted_samples_go_on_as_if_they_had_never_been_interrupted(family:
 
 
 @pytest.mark.parametrize("family", ["qwen3_next", "mamba"])
+def test_samples_of_different_lengths_are_resumed_together(family: str) -> None:
+    (whole,) = serve(make_engine(family), make_request(PROMPT, 4, max_new_tokens=12))
+    partial = tuple(
+        Completion(one.token_ids[:n], one.logprobs[:n], one.policy_versions[:n], FinishState.ABORTED)
+        for one, n in zip(whole, (0, 3, 3, 7), strict=True)
+    )
+    engine = make_engine(family)
+    (resumed,) = serve(engine, make_request(PROMPT, 4, max_new_tokens=12, partial=partial))
+    assert all(same(one, other) for one, other in zip(resumed, whole, strict=True))
+    assert engine.counters.prefill_tokens == 4 * len(PROMPT) + 3 + 3 + 7
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "mamba"])
 def test_samples_that_run_across_a_publication_go_on_with_its_weights_and_nothing_of_the_old_ones(family: str) -> None:
     request = make_request(PROMPT, 3, max_new_tokens=10)
 
