@@ -35,4 +35,4 @@ class RolloutConfig(Section):
     sleep_during_update: bool = True
     """Gives the sampler's cache and packed weights back while the policy is updated; they come with the publication."""
     packed_linears: bool = True
-    """On a CPU, holds linear weights in oneDNN's packed layout, which decodes faster."""
+    """On a CPU, holds linear weights in oneDNN's packed layout, which decodes faster; not in recurrent models."""
