@@ -15,7 +15,7 @@ import json, os, sys
 {before}
 from strop.devices import prepare_environment
 prepared = prepare_environment({threads})
-names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+names = [name for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ]
 print(json.dumps([dict(prepared.added), dict(prepared.kept), prepared.in_time,
                   {{name: os.environ[name] for name in names}}, "torch" in sys.modules]))
 """
@@ -34,7 +34,15 @@ def prepare(threads: int = 0, before: str = "", **variables: str) -> tuple[Varia
 
 def test_unset_variables_are_set_without_loading_torch() -> None:
     added, kept, in_time, seen, torch_is_loaded = prepare(threads=3)
-    assert added == seen == {"OMP_NUM_THREADS": "3", "OMP_WAIT_POLICY": "PASSIVE"}
+    assert (
+        added
+        == seen
+        == {
+            "OMP_NUM_THREADS": "3",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "GOMP_SPINCOUNT": "3000",
+        }
+    )
     assert kept == {}
     assert in_time
     assert not torch_is_loaded
@@ -45,6 +53,11 @@ def test_what_the_user_set_stays_and_is_reported() -> None:
     assert kept == {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "7"}
     assert added == {}
     assert seen["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_chosen_way_of_waiting_is_not_overruled() -> None:
+    *_, seen, _ = prepare(OMP_WAIT_POLICY="ACTIVE")
+    assert "GOMP_SPINCOUNT" not in seen
 
 
 def test_a_call_after_torch_says_that_it_came_too_late() -> None:
