@@ -24,6 +24,7 @@ from strop.data import MixtureStream, PromptStream, build_stream
 from strop.devices import build_device
 from strop.errors import CheckpointError
 from strop.models.attention.self_check import check_packed_attention
+from strop.models.fused import fuse_layers
 from strop.models.load import load_policy
 from strop.models.lora import attach_adapters
 from strop.protocols import Algorithm, CheckpointPart, Device, PlanScorer
@@ -82,6 +83,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     algorithm = _algorithm(config)
     hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
     check_packed_attention(hf_model)
+    fuse_layers(hf_model)
     engine = _rollout_engine(config, inputs, hf_model, device)
     frozen = copy.deepcopy(hf_model) if algorithm.needs.reference_logprobs and config.model.lora is None else None
     policy = _train_engine(config, algorithm, hf_model, device)
