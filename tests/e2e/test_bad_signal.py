@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from strop.api import train
 from strop.errors import ModelError
 from strop.metrics.samples import SampleStore
-from strop.trainers.sync import NoSignalError
+from strop.trainers.errors import NoSignalError
 from strop.training.errors import TooManySkippedUpdates
 from support.runs import newest_checkpoint, stored_metrics, tiny_run, weights
 

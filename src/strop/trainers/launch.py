@@ -16,6 +16,7 @@ from strop.metrics.environment import write_facts
 from strop.metrics.samples import SampleStore
 from strop.metrics.sinks import build_sinks, check_requirements
 from strop.trainers.build import Run, build_run, build_store
+from strop.trainers.held_out import EvaluationTimes
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs, reward_names
 from strop.trainers.report import Reporter
 from strop.trainers.run_folder import RunFolder, check_run_folder
@@ -172,9 +173,9 @@ def _schedule(config: Config) -> ScheduleSettings:
     return ScheduleSettings(
         total_steps=config.run.steps,
         checkpoint_every=config.checkpoint.every,
-        evaluate_every=evaluation.every if evaluation else 0,
-        evaluate_before=evaluation.before if evaluation else False,
-        evaluate_after=evaluation.after if evaluation else False,
+        evaluations=EvaluationTimes(evaluation.every, evaluation.before, evaluation.after)
+        if evaluation
+        else EvaluationTimes(),
         solved_at=evaluation.solved_at if evaluation else 1.0,
         canary=config.weight_sync.canary,
         sampler_sleeps=config.rollout.sleep_during_update,

@@ -1,8 +1,10 @@
 """What the trainer itself must remember between two steps; everything else is remembered by its owner."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from strop.records import Group
 
 
 @dataclass
@@ -17,6 +19,12 @@ class TrainerState:
     """Tokens sampled for training since the run began."""
     samples_rewarded: int = 0
     """Samples rewarded since the run began."""
+
+    def count(self, groups: Sequence[Group]) -> None:
+        """Adds what a step sampled and rewarded."""
+        samples = [sample for group in groups for sample in group.samples]
+        self.tokens_sampled += sum(sample.num_sampled_tokens for sample in samples)
+        self.samples_rewarded += len(samples)
 
     def as_dict(self) -> dict[str, int]:
         """Returns the counters by name, from which `restore` goes on."""

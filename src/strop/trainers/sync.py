@@ -9,27 +9,22 @@ Ctrl-C drops a rollout that is under way and puts the prompt stream back to befo
 run had never stopped; a step whose rollout is complete is finished.
 """
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NoReturn
 
 from strop.checkpoint.store import FolderStore
 from strop.cluster.interrupts import StopFlag, unless_stopped
-from strop.errors import StropError
-from strop.metrics import Metrics, maximum, merge, values
+from strop.metrics import Metrics, merge
 from strop.metrics.activity import Detail
-from strop.records import Group
 from strop.rollout.native.engine import NativeEngine
 from strop.trainers.build import Run
-from strop.trainers.evaluate import Evaluation, EvaluationPlan, EvaluationSettings, evaluate
+from strop.trainers.errors import NoSignalError
+from strop.trainers.evaluate import EvaluationPlan
+from strop.trainers.held_out import EvaluationTimes, HeldOut
 from strop.trainers.report import Reporter
-from strop.trainers.statistics import group_metrics
 from strop.trainers.step import Collected, Updated, collect, prepare_update, update
-
-
-class NoSignalError(StropError):
-    """Dynamic sampling found no group worth training on within its bound."""
+from strop.trainers.step_report import memory_metrics, step_metrics, with_rewards_apart
 
 
 @dataclass(frozen=True)
@@ -39,10 +34,7 @@ class ScheduleSettings:
     total_steps: int
     checkpoint_every: int
     """0 saves none."""
-    evaluate_every: int
-    """0 evaluates before and after only."""
-    evaluate_before: bool
-    evaluate_after: bool
+    evaluations: EvaluationTimes
     solved_at: float
     canary: bool
     sampler_sleeps: bool
@@ -65,13 +57,11 @@ class SyncTrainer:
     ) -> None:
         self.run = run
         self.settings = settings
-        self.evaluation = evaluation
+        self.held_out = HeldOut(run, evaluation, settings.evaluations, reporter, stop)
         self.reporter = reporter
         self._store = store
         self._stop = stop
         self._saved_step = run.state.step if run.state.step else None
-        self._evaluated_step: int | None = None
-        self._scores: dict[str, float | None] = {}
 
     def train(self) -> int:
         """Runs to the last step, the end of the data, or Ctrl-C; returns how many steps are complete."""
@@ -91,8 +81,7 @@ class SyncTrainer:
         with self._phase("publish", "the first weights to reach the sampler"):
             metrics = run.cluster.run(run.publisher.start(state.version, canary=self.settings.canary))
         if state.step == 0:
-            if self.settings.evaluate_before and not self._stop.is_set:
-                metrics = merge([metrics, self._evaluate()])
+            metrics = merge([metrics, self.held_out.before()])
             self.reporter.step(0, self.settings.total_steps, metrics | self._timing(), [])
         else:
             self._timing()  # loading belongs to no step
@@ -109,21 +98,19 @@ class SyncTrainer:
             updated = update(run.roles, run.step, prepared)
         run.state.step += 1
         published = self._publish(updated)
-        evaluated = self._evaluate() if self._is_evaluation_due() else {}
+        evaluated = self.held_out.between(is_last=run.state.step == self.settings.total_steps)
         self._report(collected, updated, merge([published, evaluated]))
         if self.settings.checkpoint_every and run.state.step % self.settings.checkpoint_every == 0:
             self._save()
         return True
 
     def _finish(self) -> None:
-        """Evaluates and saves what the last step left open; evaluation is left out after Ctrl-C."""
+        """Evaluates and saves what the last step left open."""
         step = self.run.state.step
-        is_due = self.settings.evaluate_after and self._evaluated_step != step and not self._stop.is_set and step > 0
-        if is_due:
-            self._evaluate()
-        if self.settings.checkpoint_every and (self._saved_step != step or is_due):
+        is_evaluated_now = self.held_out.after()
+        if self.settings.checkpoint_every and (self._saved_step != step or is_evaluated_now):
             self._save()
-        if self._evaluated_step == step:
+        if self.held_out.is_fresh:
             self.reporter.comparison(step)
 
     # ----------------------------------------------------------------------------------------- its parts
@@ -155,14 +142,7 @@ class SyncTrainer:
         step = self.run.state.step + 1
         self.reporter.samples(step, collected.generated, [])
         self._save()
-        rewards = [reward for group in collected.generated for reward in group.valid_rewards]
-        mean_reward = f"{sum(rewards) / len(rewards):.3g}" if rewards else "none"
-        raise NoSignalError(
-            f"a step must find at least one group whose rewards differ, got none in {collected.num_rounds} rounds "
-            f"({len(collected.generated)} groups, mean reward {mean_reward})",
-            f"Look at them as step {step} of `strop samples`. Choose prompts of another difficulty, a larger "
-            "rollout.group_size, or set algorithm.drop_zero_signal=false.",
-        )
+        raise NoSignalError.of(collected, step)
 
     def _make_room(self, num_targets: int) -> None:
         """Lets the sampler sleep while gradients are computed: the publication brings its weights anew."""
@@ -180,64 +160,14 @@ class SyncTrainer:
         with self._phase("publish", "the proof of weight sync"):
             return run.cluster.run(run.publisher.publish(state.version))
 
-    def _is_evaluation_due(self) -> bool:
-        every, step = self.settings.evaluate_every, self.run.state.step
-        is_last = step == self.settings.total_steps and self.settings.evaluate_after
-        return is_last or bool(every and step % every == 0)
-
-    def _evaluate(self) -> Metrics:
-        if self.evaluation is None:
-            return {}
-        step = self.run.state.step
-        results: list[Evaluation] = []
-        with self._phase("eval", f"{len(self.evaluation.prompts)} held-out prompts"):
-            for settings in self.evaluation.settings:
-                result = self._evaluate_as(settings)
-                if result is None:
-                    return {}
-                results.append(result)
-            drift = self._measure_drift(results[0].groups)
-        self._evaluated_step = step
-        self.reporter.evaluation(step, results)
-        metrics = merge([drift, *(result.metrics for result in results)])
-        self._scores = values(metrics)
-        return metrics
-
-    def _evaluate_as(self, settings: EvaluationSettings) -> Evaluation | None:
-        """One way of evaluating; None where the run was asked to stop before its first step, which is repeated."""
-        run, plan = self.run, self.evaluation
-        assert plan is not None, "only called where there is a plan"
-        coroutine = evaluate(run.roles.sampler, run.roles.judge, plan.prompts, settings)
-        return run.cluster.run(coroutine if run.state.step else unless_stopped(coroutine, self._stop))
-
-    def _measure_drift(self, groups: Sequence[Group]) -> Metrics:
-        if self.run.state.step == 0:
-            self.run.drift.begin(groups)
-            return {}
-        return self.run.drift.measure() if self.run.drift.is_set else {}
-
     def _report(self, collected: Collected, updated: Updated, further: Metrics) -> None:
-        run, state = self.run, self.run.state
-        metrics = group_metrics(
-            collected.generated,
-            num_kept=len(collected.kept),
-            num_rounds=collected.num_rounds,
-            solved_at=self.settings.solved_at,
-        )
-        timing = self._timing()
-        if "timing/rollout_seconds" in timing:
-            rollout_seconds = timing["timing/rollout_seconds"].value - collected.reward_seconds
-            timing["timing/rollout_seconds"] = maximum(rollout_seconds, "s")
-            timing["timing/reward_seconds"] = maximum(collected.reward_seconds, "s")
-        state.tokens_sampled += int(metrics["tokens/sampled"].value)
-        state.samples_rewarded += sum(len(group.samples) for group in collected.generated)
-        memory = {
-            "memory/peak_bytes": maximum(run.device.peak_memory_bytes(), "bytes"),
-            "memory/released_bytes": maximum(run.engine.counters.released_bytes, "bytes"),
-        }
-        self.reporter.samples(state.step, collected.generated, updated.groups)
-        everything = metrics | updated.metrics | further | timing | memory
-        self.reporter.step(state.step, self.settings.total_steps, everything, collected.generated)
+        run, step = self.run, self.run.state.step
+        measured = step_metrics(collected, updated, self.settings.solved_at)
+        run.state.count(collected.generated)
+        timing = with_rewards_apart(self._timing(), collected.reward_seconds)
+        self.reporter.samples(step, collected.generated, updated.groups)
+        everything = measured | further | timing | memory_metrics(run)
+        self.reporter.step(step, self.settings.total_steps, everything, collected.generated)
         for note in updated.notes:
             self.reporter.console.warn(note)
 
@@ -245,10 +175,8 @@ class SyncTrainer:
         """Saves the step, with the scores of its evaluation where it had one."""
         if self._store is None:
             return
-        scores = self._scores if self._evaluated_step == self.run.state.step else {}
-        known = {name: value for name, value in scores.items() if value is not None and name.startswith("eval/")}
         with self._phase("checkpoint", "weights, optimizer and counters to reach the disk"):
-            self._store.save(self.run.state.step, self.run.parts, known)
+            self._store.save(self.run.state.step, self.run.parts, self.held_out.scores)
         self._saved_step = self.run.state.step
 
     def _timing(self) -> Metrics:

@@ -1,0 +1,35 @@
+"""What is measured of a whole step: its groups and updates, its time, its memory."""
+
+from strop.metrics import Metrics, maximum
+from strop.trainers.build import Run
+from strop.trainers.statistics import group_metrics
+from strop.trainers.step import Collected, Updated
+
+
+def step_metrics(collected: Collected, updated: Updated, solved_at: float) -> Metrics:
+    """Returns what was sampled, over all generated groups, and what the updates did."""
+    groups = group_metrics(
+        collected.generated,
+        num_kept=len(collected.kept),
+        num_rounds=collected.num_rounds,
+        solved_at=solved_at,
+    )
+    return groups | updated.metrics
+
+
+def with_rewards_apart(timing: Metrics, reward_seconds: float) -> Metrics:
+    """Returns the timing of a step with the wait for rewards as a phase of its own, taken out of the rollout."""
+    if "timing/rollout_seconds" not in timing:
+        return timing
+    return timing | {
+        "timing/rollout_seconds": maximum(timing["timing/rollout_seconds"].value - reward_seconds, "s"),
+        "timing/reward_seconds": maximum(reward_seconds, "s"),
+    }
+
+
+def memory_metrics(run: Run) -> Metrics:
+    """Returns the peak so far, and what the sampler gave back while it slept."""
+    return {
+        "memory/peak_bytes": maximum(run.device.peak_memory_bytes(), "bytes"),
+        "memory/released_bytes": maximum(run.engine.counters.released_bytes, "bytes"),
+    }
