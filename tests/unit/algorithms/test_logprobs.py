@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strop.algorithms.logprobs import LogitTransform, chunked_logprobs, logprobs_with_known_gradient
+from strop.algorithms.head_products import LogitTransform
+from strop.algorithms.logprobs import chunked_logprobs
 
 NUM_TARGETS, VOCABULARY, HIDDEN = 23, 41, 7
 
@@ -144,17 +145,15 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("with_entropy", [True, False])
-def test_no_buffer_of_all_targets_times_vocabulary_exists(with_entropy: bool) -> None:
+@pytest.mark.parametrize("further", [{}, {"with_entropy": True}, {"known_gradient_N": torch.ones(256)}])
+def test_no_buffer_of_all_targets_times_vocabulary_exists(further: dict[str, Any]) -> None:
     num_targets, vocabulary, hidden_size, chunk = 256, 512, 4, 8
     hidden = torch.randn(num_targets, hidden_size, requires_grad=True)
     weight = torch.randn(vocabulary, hidden_size, requires_grad=True)
     targets = torch.randint(vocabulary, (num_targets,))
     transform = LogitTransform(1.0)
     with LargestTensor() as largest:
-        values, _ = chunked_logprobs(
-            hidden, weight, None, targets, transform=transform, chunk=chunk, with_entropy=with_entropy
-        )
+        values, _ = chunked_logprobs(hidden, weight, None, targets, transform=transform, chunk=chunk, **further)
         values.sum().backward()
     assert largest.elements == chunk * vocabulary
     with LargestTensor() as plain:
@@ -169,7 +168,7 @@ def test_a_known_gradient_gives_the_same_values_and_gradients(transform: LogitTr
     known = torch.linspace(-1, 1, NUM_TARGETS, dtype=torch.float64)
     expected, _ = plain_logprobs(hidden, weight, bias, targets, transform)
     oracle = torch.autograd.grad((known * expected).sum(), leaves)
-    values = logprobs_with_known_gradient(hidden, weight, bias, targets, known, transform=transform, chunk=5)
+    values, _ = chunked_logprobs(hidden, weight, bias, targets, transform=transform, chunk=5, known_gradient_N=known)
     torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad((known * values).sum(), leaves), oracle, rtol=1e-11, atol=1e-12)
 
@@ -177,7 +176,9 @@ def test_a_known_gradient_gives_the_same_values_and_gradients(transform: LogitTr
 def test_a_gradient_other_than_the_announced_one_is_refused() -> None:
     hidden, weight, bias, targets = make_inputs()
     known = torch.ones(NUM_TARGETS, dtype=torch.float64)
-    values = logprobs_with_known_gradient(hidden, weight, bias, targets, known, transform=LogitTransform(1.0), chunk=5)
+    values, _ = chunked_logprobs(
+        hidden, weight, bias, targets, transform=LogitTransform(1.0), chunk=5, known_gradient_N=known
+    )
     with pytest.raises(RuntimeError, match="must be the one that was announced"):
         (2 * values).sum().backward()
 
@@ -190,3 +191,14 @@ def test_settings_without_meaning_are_refused() -> None:
         LogitTransform(1.0, softcap=0.0)
     with pytest.raises(ValueError, match="chunk must be at least 1"):
         chunked_logprobs(hidden, weight, bias, targets, transform=LogitTransform(1.0), chunk=0)
+    with pytest.raises(ValueError, match="entropies must not be wanted"):
+        chunked_logprobs(
+            hidden,
+            weight,
+            bias,
+            targets,
+            transform=LogitTransform(1.0),
+            chunk=5,
+            with_entropy=True,
+            known_gradient_N=torch.ones(NUM_TARGETS),
+        )

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from strop.algorithms.logprobs import LogitTransform, chunked_logprobs, logprobs_with_known_gradient
+from strop.algorithms.head_products import LogitTransform
+from strop.algorithms.logprobs import chunked_logprobs
 from strop.models.attention.interface import ATTENTION_NAME, LAYOUT_KEYWORD
 from strop.models.attention.tree import TreeLayout
 from strop.models.head import LogitsHead
@@ -63,17 +64,14 @@ class PolicyModule(nn.Module):
         head = LogitsHead.from_model(self.causal_lm)
         operands = (hidden_NH.to(head.weight.dtype), head.weight, head.bias, batch.target_ids_N)
         transform = LogitTransform(temperature, head.scale, head.softcap)
-        if known_gradient_N is None:
-            outputs = chunked_logprobs(
-                *operands, transform=transform, chunk=self.chunk_tokens, with_entropy=with_entropy
-            )
-            return PolicyOutputs(*outputs)
-        if with_entropy:
-            raise ValueError("entropies must not be wanted where the gradient is known: their gradient is not")
-        logprobs_N = logprobs_with_known_gradient(
-            *operands, known_gradient_N, transform=transform, chunk=self.chunk_tokens
+        outputs = chunked_logprobs(
+            *operands,
+            transform=transform,
+            chunk=self.chunk_tokens,
+            with_entropy=with_entropy,
+            known_gradient_N=known_gradient_N,
         )
-        return PolicyOutputs(logprobs_N, None)
+        return PolicyOutputs(*outputs)
 
     def _hidden_states(self, batch: PackedBatch) -> Tensor:
         """Returns [T, H]."""
