@@ -40,6 +40,7 @@ from strop.tasks import (
     completion_text,
     reward_group,
 )
+from strop.tasks.graded import GradedReward
 from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_greedy
 
 
@@ -221,5 +222,10 @@ def evaluation_plan(config: Config, inputs: Inputs) -> EvaluationPlan | None:
 
 
 def reward_names(rewards: Sequence[WeightedReward]) -> str:
-    """The rewards with their weights, for a person to read."""
-    return ", ".join(f"{reward.name} x {reward.weight:g}" for reward in rewards)
+    """The rewards with their weights, and of graders with two modes the mode, for a person to read."""
+    return ", ".join(f"{reward.name}{_mode_of(reward)} x {reward.weight:g}" for reward in rewards)
+
+
+def _mode_of(reward: WeightedReward) -> str:
+    grader = reward.function
+    return f" ({grader.mode})" if isinstance(grader, GradedReward) and len(grader.modes) > 1 else ""

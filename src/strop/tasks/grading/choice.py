@@ -28,6 +28,7 @@ _MAX_LINE = 300
 _ONE = re.compile(r"\(?\s*([A-Za-z])\s*(?:[).:](?:\s.*)?)?", re.DOTALL)
 _SEVERAL = re.compile(r"[A-Z](?:(?:\s*(?:,|;|&|\band\b)\s*|\s*)[A-Z])*")
 _MENTIONED = re.compile(r"\(([A-Z])\)|\b(?:option|choice)\s+\(?([A-Z])\b", re.IGNORECASE)
+_BRACKETED = re.compile(r"\(([A-Za-z])\)")
 _ALONE = re.compile(r"(?<![A-Za-z'])([A-Z])(?![A-Za-z'])")
 
 
@@ -65,8 +66,9 @@ def _answer(text: str, mode: GradeMode, options: ChoiceOptions) -> str | None:
 def _loosely(text: str, options: ChoiceOptions) -> str | None:
     labelled = last_labelled(text)
     if labelled:
-        alone: list[str] = [letter for letter in _ALONE.findall(labelled) if letter in options.letters]
-        return alone[0] if len(set(alone)) == 1 and not options.several else labelled
+        bracketed = {letter.upper() for letter in _BRACKETED.findall(labelled)}
+        alone = bracketed or {letter for letter in _ALONE.findall(labelled) if letter in options.letters}
+        return alone.pop() if len(alone) == 1 and not options.several else labelled
     mentioned: list[str] = [first or second for first, second in _MENTIONED.findall(text)]
     if mentioned:
         return mentioned[-1]

@@ -57,4 +57,4 @@ def _normal(text: str, mode: GradeMode) -> str:
     text = unicodedata.normalize("NFC", text).strip()
     if mode is GradeMode.STRICT:
         return text
-    return re.sub(r"\s+", " ", undecorated(text).removesuffix(".")).strip().casefold()
+    return re.sub(r"\s+", " ", undecorated(undecorated(text).removesuffix("."))).strip().casefold()

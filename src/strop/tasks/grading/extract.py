@@ -10,9 +10,10 @@ _OPEN_THOUGHT, _CLOSE_THOUGHT = "<think>", "</think>"
 BOX = (r"\boxed",)
 BOXES = (r"\boxed", r"\fbox")
 
-_DECORATION = r"[\s*_#>`~\-]*"
+_BEFORE = r"[\s*_#>`~\-]*"
+_AROUND = r"[\s*_`~]*"
 _LABEL_LINE = re.compile(
-    rf"^{_DECORATION}(?:the\s+)?(?:final\s+)?answer{_DECORATION}(?:(?::|=|\bis\b\s*:?){_DECORATION}(?P<rest>\S.*)?|)$",
+    rf"^{_BEFORE}(?:the\s+)?(?:final\s+)?answer{_AROUND}(?:(?::|=|\bis\b\s*:?){_AROUND}(?P<rest>\S.*)?|)$",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\banswer\b(?:\s+(?:is|would\s+be|must\s+be|=)|\s*[*_]*\s*[:=])(?:\s*:)?", re.IGNORECASE)

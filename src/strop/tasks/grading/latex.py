@@ -67,7 +67,9 @@ _PACKED = tuple(
 
 def unified(text: str) -> str:
     """The text in one spelling, without a full stop at its end."""
-    text = plain_characters(text)
+    text = plain_characters(text).strip()
+    if len(text) > 4 and text.startswith("**") and text.endswith("**"):
+        text = text[2:-2]
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     return text.strip().removesuffix(".").rstrip()

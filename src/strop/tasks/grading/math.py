@@ -74,6 +74,11 @@ def _structure(text: str) -> Node:
     return read_structure(text)
 
 
+def clear_cache() -> None:
+    """Forgets the answers read so far, for measurements."""
+    _structure.cache_clear()
+
+
 def gold_answer(gold: str) -> str:
     r"""The gold answer, which may be a whole solution with a `\boxed{...}`; raises GoldError for an empty one."""
     boxed = last_box(gold)
@@ -117,4 +122,5 @@ def narrowed(line: str) -> str:
 
 
 def _looks_like_formula(line: str) -> bool:
-    return any(sign in line for sign in "\\=^<>{}[](),;/%")
+    """Whether a line is more than a sentence: commas that words follow are those of a sentence."""
+    return re.search(r"[\\=^<>{}\[\]();/%]|,(?!\s*[a-z]{2})", line) is not None
