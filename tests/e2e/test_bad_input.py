@@ -279,6 +279,27 @@ def test_only_prompts_over_the_limit_are_an_error_with_both_numbers(world: Path)
     )
 
 
+HELD_OUT = "evaluation.source={type='jsonl', path='held_out.jsonl'}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["data.max_prompt_tokens=60"],
+            "every one of the 2 prompts of held_out.jsonl is overlong: 60 tokens are allowed",
+        ),
+        (["rollout.max_cache_tokens=60"], "must hold the longest prompt of evaluation.source and its sample"),
+        (["evaluation.max_new_tokens=512"], "evaluation.max_new_tokens must leave room for a prompt"),
+    ],
+)
+def test_held_out_prompts_that_do_not_fit_are_named_by_their_source(
+    overrides: list[str], message: str, world: Path
+) -> None:
+    Path("held_out.jsonl").write_text(f'{{"prompt": "{"a word " * 30}"}}\n' * 2, encoding="utf-8")
+    assert_refused(train("--dry-run", HELD_OUT, f"model.path={without_weights(world)}", *overrides), message)
+
+
 # ------------------------------------------------------------------------------------------ the rewards
 
 

@@ -24,23 +24,26 @@ _ROWS_AT_ONCE = 1024
 Policy = Literal["error", "skip"]
 
 
-def prompt_budget(max_prompt_tokens: int | None, max_length: int | None, max_new_tokens: int) -> int | None:
+def prompt_budget(
+    max_prompt_tokens: int | None, max_length: int | None, max_new_tokens: int, section: str = "rollout"
+) -> int | None:
     """The longest prompt allowed: `max_prompt_tokens`, or what the model's maximum leaves beside the completion.
 
-    None where neither is known. Raises SettingError where prompt and completion cannot both fit the model.
+    None where neither is known. Raises SettingError where prompt and completion cannot both fit the model; `section`
+    is where the run file gives `max_new_tokens`.
     """
     if max_length is None:
         return max_prompt_tokens
     room = max_length - max_new_tokens
     if room < 1:
         raise SettingError(
-            f"rollout.max_new_tokens must leave room for a prompt: {max_new_tokens} of the model's {max_length} tokens "
-            "are for the completion; lower it"
+            f"{section}.max_new_tokens must leave room for a prompt: {max_new_tokens} of the model's {max_length} "
+            "tokens are for the completion; lower it"
         )
     if max_prompt_tokens is not None and max_prompt_tokens > room:
         raise SettingError(
-            f"data.max_prompt_tokens must be at most {room} (the model's {max_length} tokens minus {max_new_tokens} "
-            f"for the completion), got {max_prompt_tokens}"
+            f"data.max_prompt_tokens must be at most {room} (the model's {max_length} tokens minus the "
+            f"{max_new_tokens} of {section}.max_new_tokens), got {max_prompt_tokens}"
         )
     return room if max_prompt_tokens is None else max_prompt_tokens
 

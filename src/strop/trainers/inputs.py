@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from strop.config.checks import check
 from strop.config.data import DataConfig, MixtureSource, Source
+from strop.config.evaluation import EvaluationConfig
 from strop.config.rewards import RewardConfig
 from strop.config.root import Config
 from strop.data import (
@@ -94,20 +95,28 @@ def prepare_inputs(config: Config) -> Inputs:
     check_adapters(config.model, model_config)
     length = max_length(config.model, model_config)
     renderer = build_renderer(tokenizer, config.data)
-    reader = _Reader(config.data, config.rewards, renderer, length)
-    training, training_report = reader.read(config.data.source, config.data.limit, config.rollout.max_new_tokens)
+    reader = _Reader(config.data, config.rewards, renderer)
+    budget = prompt_budget(config.data.max_prompt_tokens, length, config.rollout.max_new_tokens)
+    training, training_report = reader.read(config.data.source, config.data.limit, budget)
     if isinstance(config.data.source, MixtureSource):
         shares = mixture_weights(training, config.data.source).lines()
         training_report = replace(training_report, shares=tuple(shares))
     evaluation, evaluation_report = None, None
     if config.evaluation is not None:
-        new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
-        evaluation, evaluation_report = reader.read(config.evaluation.source, config.evaluation.limit, new_tokens)
+        budget = _evaluation_budget(config, config.evaluation, length)
+        evaluation, evaluation_report = reader.read(config.evaluation.source, config.evaluation.limit, budget)
         evaluation_report = _with_overlap(evaluation_report, training, evaluation)
     _check_lengths(config, length, training_report, evaluation_report)
     return Inputs(
         tokenizer, renderer, reader.tasks, stops, length, training, training_report, evaluation, evaluation_report
     )
+
+
+def _evaluation_budget(config: Config, section: EvaluationConfig, length: int) -> int | None:
+    """The longest held-out prompt allowed."""
+    if section.max_new_tokens is None:
+        return prompt_budget(config.data.max_prompt_tokens, length, config.rollout.max_new_tokens)
+    return prompt_budget(config.data.max_prompt_tokens, length, section.max_new_tokens, "evaluation")
 
 
 def _with_overlap(report: DataReport, training: PromptTable, evaluation: PromptTable) -> DataReport:
@@ -127,14 +136,17 @@ def _check_lengths(config: Config, length: int, training: DataReport, evaluation
         raise ConfigError(
             f"weight_sync.probe_tokens must be at most the model's maximum ({length}), got {probe_tokens}", "Lower it."
         )
-    needed = max(probe_tokens, training.longest_tokens + config.rollout.max_new_tokens)
+    needs = {
+        "the probe": probe_tokens,
+        "the longest prompt and its sample": training.longest_tokens + config.rollout.max_new_tokens,
+    }
     if evaluation is not None and config.evaluation is not None:
         new_tokens = config.evaluation.max_new_tokens or config.rollout.max_new_tokens
-        needed = max(needed, evaluation.longest_tokens + new_tokens)
+        needs["the longest prompt of evaluation.source and its sample"] = evaluation.longest_tokens + new_tokens
+    what, needed = max(needs.items(), key=lambda item: item[1])
     if needed > cache_tokens:
         raise ConfigError(
-            f"rollout.max_cache_tokens must hold the longest prompt and its sample, and the probe, {needed} tokens, "
-            f"got {cache_tokens}",
+            f"rollout.max_cache_tokens must hold {what}, {needed} tokens, got {cache_tokens}",
             "Raise it to the tokens of several samples and their prompts, or lower data.max_prompt_tokens.",
         )
 
@@ -146,14 +158,12 @@ class _Reader:
     data: DataConfig
     rewards: Sequence[RewardConfig]
     renderer: ChatRenderer
-    max_length: int
     tasks: dict[str, JudgedTask] = field(default_factory=dict)
     names: dict[tuple[str | None, ...], str] = field(default_factory=dict)
     """The name of each task by what it was built from."""
 
-    def read(self, source: Source, limit: int | None, max_new_tokens: int) -> tuple[PromptTable, DataReport]:
-        """The prompts of a source, one or a mixture, with its report."""
-        budget = prompt_budget(self.data.max_prompt_tokens, self.max_length, max_new_tokens)
+    def read(self, source: Source, limit: int | None, budget: int | None) -> tuple[PromptTable, DataReport]:
+        """The prompts of a source, one or a mixture, of at most `budget` tokens, with its report."""
         built = []
         for part in data_parts(self.data, source):
             judged = self._judged_task(part)
