@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import NoReturn
 
 from strop.tasks.grading.expression import (
+    MINUS_ONE,
     Call,
     Expression,
     Num,
@@ -50,6 +51,7 @@ _GREEK = _names(
 _NAMED = _names(r"\overline \overrightarrow \vec \hat \bar \mathbb \mathcal \tilde \widehat")
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _WORD_LETTERS = 4
+_MAX_SIGNS_BEHIND = 6
 
 
 def parse_expression(text: str) -> Expression:
@@ -123,11 +125,12 @@ class _Parser:
     def _product(self) -> Expression:
         factors = [self._power()]
         while True:
-            if self._next in ("*", "/"):
-                sign = self._take()
-                factor = self._signed_power()
-                factors[-1:] = [quotient(Product(tuple(factors)), factor)] if sign == "/" else [factors[-1], factor]
-                factors = factors[-1:] if sign == "/" else factors
+            if self._next == "*":
+                self._take()
+                factors.append(self._signed_power())
+            elif self._next == "/":
+                self._take()
+                factors.append(Power(self._signed_power(), MINUS_ONE))
             elif self._starts_factor():
                 factors.append(self._beside(factors))
             else:
@@ -163,7 +166,7 @@ class _Parser:
 
     def _power(self) -> Expression:
         base = self._primary()
-        while True:
+        for _ in range(_MAX_SIGNS_BEHIND):
             match self._next:
                 case "!":
                     self._take()
@@ -176,6 +179,7 @@ class _Parser:
                     base = self._raised(base)
                 case _:
                     return base
+        self._fail()
 
     def _raised(self, base: Expression) -> Expression:
         if self._next == "\\circ":
@@ -189,10 +193,15 @@ class _Parser:
     def _exponent(self) -> Expression:
         """Towers are read from the top: `2^3^4` is `2^(3^4)`."""
         exponent = self._primary()
-        if self._next == "^":
-            self._take()
-            return self._raised(exponent)
-        return exponent
+        if self._next != "^":
+            return exponent
+        self._take()
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail()
+        tower = self._raised(exponent)
+        self._depth -= 1
+        return tower
 
     def _primary(self) -> Expression:
         self._depth += 1
@@ -283,9 +292,6 @@ class _Parser:
         if token[:1].isdigit() and len(token) > 1 and token.isdigit():
             self._tokens[self._place] = token[1:]
             return Num(Fraction(token[0]))
-        if token[:1] == "\\" and not token.startswith("\\text{") and token[1:] not in _GREEK:
-            self._take()
-            return self._command(token[1:])
         return self._primary()
 
     def _root(self) -> Expression:

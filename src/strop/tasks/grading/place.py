@@ -13,7 +13,7 @@ from strop.tasks.grading.extract import (
 
 Place = Literal["response", "last_line", "answer_line", "box", "tag", "marker", "any"]
 r"""`response`: all behind the thought. `tag`: between `<answer>` and `</answer>`. `marker`: behind `####`. `box`: in
-`\boxed{}` or `\fbox{}`. `any`: the first found of box, tag, marker and answer line, else all behind the thought."""
+`\boxed{}` or `\fbox{}`. `any`: the first found of box, tag, answer line and marker, else all behind the thought."""
 
 
 def placed_answer(response: str, place: Place) -> str | None:
@@ -33,7 +33,7 @@ def placed_answer(response: str, place: Place) -> str | None:
         case "marker":
             return last_marked(text, "####")
         case "any":
-            found = (last_box(text, BOXES), last_tagged(text, "answer"), last_marked(text, "####"), answer_line(text))
+            found = (last_box(text, BOXES), last_tagged(text, "answer"), answer_line(text), last_marked(text, "####"))
             return next((answer for answer in found if answer), text.strip() or None)
 
 

@@ -15,6 +15,8 @@ from strop.tasks.grading.factors import factorised
 
 _MAX_PAIRS = 4096
 _MAX_BITS = 4096
+_MAX_EXPONENT = 64
+"""Of a sum."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -97,6 +99,8 @@ class Polynomial:
             [(monomial, value)] = self.terms.items()
             raised = tuple((generator, power * exponent) for generator, power in monomial) if exponent else ()
             return Polynomial({(): Fraction(1)}).times(Polynomial({raised: value**exponent}))
+        if exponent > _MAX_EXPONENT:
+            raise UnreadableError("too large a power of a sum")
         result = Polynomial({(): Fraction(1)})
         for _ in range(exponent):
             result = result.times(self)

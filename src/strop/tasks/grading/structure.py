@@ -29,7 +29,7 @@ _COLON = re.compile(r":")
 _MATRIX = re.compile(
     r"\\begin\{(?P<kind>[pbBvV]?matrix|smallmatrix|array)\}(?:\{[lcr|]*\})?(?P<body>.*)\\end\{(?P=kind)\}"
 )
-_WORDS = re.compile(r"[A-Za-z][A-Za-z\s.,'\-]*[A-Za-z]")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z\s.,'\-]*")
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,12 @@ class Leaf:
 
     @cached_property
     def is_words(self) -> bool:
-        """Whether it is plain language: letters alone, more than one of them."""
-        return _WORDS.fullmatch(self.normal) is not None
+        """Whether it is plain language, and not a formula such as `x-y`: letters alone, some of them side by side."""
+        text = re.sub(r"\\text\{([^{}]*)\}", r"\1", self.text).strip()
+        if _WORDS.fullmatch(text) is None:
+            return False
+        longest = max(map(len, re.findall(r"[A-Za-z]+", text)))
+        return longest > 2 or (longest == 2 and "-" not in text)
 
     @cached_property
     def number(self) -> Number | None:
