@@ -9,8 +9,8 @@ an environment of their own, in a child process a row, so that one which hangs o
     OTHER/bin/pip install --no-deps verl trl
 
 Their scoring files are run as released. Of verl and TRL only those files are imported, since the packages around them
-want Ray (verl's prime_math alone needs torch); a grader of theirs is asked about the rows that it is made for. TRL's None (a gold answer that it
-cannot read) is counted as no score, which agrees with nothing.
+want Ray and torch (verl's prime_math wants torch all the same). A grader of theirs is asked about the rows that it is
+made for. TRL's None (a gold answer that it cannot read) is counted as no score, which agrees with nothing.
 """
 
 import argparse
