@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strop.data import PromptStream
+from strop.data import MixtureStream, PromptStream
+from strop.data.mixture import MixtureWeights
 from strop.protocols import PromptSource
 from strop.records import Prompt
 from support.prompt_table import make_table
@@ -21,7 +22,13 @@ def make_stream(num_rows: int, *, seed: int = 0, epochs: int | None = 1, first_t
     return PromptStream(make_table(num_rows, first_token), seed=seed, epochs=epochs)
 
 
-@pytest.fixture(params=[make_stream], ids=["PromptStream"])
+def make_mixture(num_rows: int, *, seed: int = 0, epochs: int | None = 1, first_token: int = 0) -> PromptSource:
+    """A mixture of one part, which must be as good as its part."""
+    part = PromptStream(make_table(num_rows, first_token), seed=seed, epochs=epochs)
+    return MixtureStream({"made": part}, MixtureWeights({"made": 2.0}, {"made": 2.0}))
+
+
+@pytest.fixture(params=[make_stream, make_mixture], ids=["PromptStream", "MixtureStream"])
 def make(request: pytest.FixtureRequest) -> Make:
     factory: Make = request.param
     return factory

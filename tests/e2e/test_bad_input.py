@@ -349,10 +349,21 @@ def test_a_gold_answer_that_no_response_can_match_is_named_by_its_row(world: Pat
     assert_refused(outcome, "data.jsonl, line 1", "gold answer", "got 'none at all'")
 
 
-def test_a_grader_that_fails_gold_answers_refuses_the_run_and_shows_the_rows(world: Path) -> None:
-    rows = data_file('{"prompt": "yes"}\n' * 3)
-    judged = reward("def judge(completion, prompt):\n    return 1.0\n")
-    assert train("--dry-run", rows, judged, f"model.path={without_weights(world)}").exit_code == 0
+def test_gold_answers_that_their_grader_does_not_like_refuse_the_run_and_are_shown(world: Path) -> None:
+    wrong = (
+        "data.source={type='reasoning_gym', name='countdown', size=7}",
+        "data.task=reasoning_gym:countdown",
+        "data.answer_column=question",
+        "rewards.0.function=task",
+        f"model.path={without_weights(world)}",
+    )
+    refused = train(*wrong)
+    assert_refused(
+        refused, "at least 100.0% of the rows of reasoning_gym:countdown", "got 0.0% of 7 rows", "and 2 more"
+    )
+    told = train("--dry-run", *wrong, "data.self_test_share=0")
+    assert told.exit_code == 0
+    assert "note: 7 gold answers fail their grader" in told.stdout
 
 
 # ------------------------------------------------------------------------------------------ run folders

@@ -30,6 +30,7 @@ TWO_EPOCHS = ("training.epochs_per_batch=2", "training.learning_rate=0.003")
 EVALUATION = ("evaluation.source={type='jsonl', path='WORLD/held-out.jsonl'}", "evaluation.samples=2")
 EVERY_STEP = (*EVALUATION, "evaluation.every=1", "run.steps=3", "training.learning_rate=0.05", "checkpoint.keep=1")
 BEST = "checkpoint.keep_best=eval/sampled/mean"
+SOFT_OVERLONG = ("algorithm.truncated=soft-overlong", f"rollout.stop_token_ids={list(range(40, 110))}")
 SOURCES = {
     "jsonl": "{type='jsonl', path='WORLD/rows.jsonl'}",
     "parquet": "{type='parquet', path='WORLD/rows.parquet'}",
@@ -186,6 +187,12 @@ MODEL = {
         ["model.lora.target_modules=['q_proj']"], lambda evidence: set(evidence.weights), LORA
     ),
 }
+WRONG_GOLD = (
+    "data.source={type='reasoning_gym', name='countdown', size=3}",
+    "data.task=reasoning_gym:countdown",
+    "data.answer_column=question",
+    "rewards.0.function=task",
+)
 GRADED = ("data.task=gsm8k", "data.prompt_column=prompt", "data.answer_column=answer", "rewards.0.function=task")
 DATA = {
     "data.task": Effect(["data.task=gsm8k"], console, run=dry_run),
@@ -200,7 +207,7 @@ DATA = {
     "data.on_overlong": Effect(["data.on_overlong=error"], error, ["data.max_prompt_tokens=29"], dry_run),
     "data.on_bad_row": Effect(["data.on_bad_row=skip"], console, ["data.prompt_column=sometimes"], dry_run),
     "data.self_test_rows": Effect(["data.self_test_rows=2"], console, GRADED, dry_run),
-    "data.self_test_share": Effect(["data.self_test_share=0.5"], error, [*GRADED, "data.answer_column=odd"], dry_run),
+    "data.self_test_share": Effect(["data.self_test_share=0"], error, WRONG_GOLD, dry_run),
     "data.shuffle": Effect(["data.shuffle=false"], lambda evidence: evidence.prompt_ids),
     "data.epochs": Effect(["data.epochs=1"], lambda evidence: len(evidence.metrics), ["data.limit=2"]),
     "data.limit": Effect(["data.limit=2"], console, run=dry_run),
@@ -264,13 +271,9 @@ ALGORITHM = {
         ["algorithm.drop_zero_signal=true", "rewards.0.function=WORLD/rewards.py:constant"],
     ),
     "algorithm.truncated": Effect(["algorithm.truncated=mask"], gradient_norm),
-    "algorithm.overlong_tokens": Effect(
-        ["algorithm.overlong_tokens=4"], metric("reward/mean"), ["algorithm.truncated=soft-overlong"]
-    ),
+    "algorithm.overlong_tokens": Effect(["algorithm.overlong_tokens=3"], metric("reward/mean"), SOFT_OVERLONG),
     "algorithm.overlong_buffer_tokens": Effect(
-        ["algorithm.overlong_buffer_tokens=4"],
-        metric("reward/mean"),
-        ["algorithm.truncated=soft-overlong", "rollout.stop_token_ids=[40,50,60,70,80,90,100]"],
+        ["algorithm.overlong_buffer_tokens=4"], metric("reward/mean"), SOFT_OVERLONG
     ),
 }
 TRAINING = {

@@ -1,6 +1,7 @@
 """Metrics over groups and evaluations, with numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -48,10 +49,31 @@ def test_no_groups_measure_nothing_rather_than_zero() -> None:
 
 
 def test_sources_are_reported_one_by_one_where_there_are_several() -> None:
-    groups = [group(sample(0, 1.0), source="a"), group(sample(0, 0.0), source="b")]
-    found = values(group_metrics(groups, num_kept=2, num_rounds=1, solved_at=1.0))
-    assert found["reward_by_source/a/mean"] == 1.0
+    cut = sample(1, 0.0, 6, FinishState.LENGTH)
+    groups = [group(sample(0, 1.0), cut, source="a"), group(sample(0, 0.0), source="b"), group(cut, source="b")]
+    found = values(group_metrics(groups, num_kept=3, num_rounds=1, solved_at=1.0))
+    assert found["reward_by_source/a/mean"] == found["reward_by_source/a/solved_share"] == 0.5
     assert found["reward_by_source/b/mean"] == 0.0
+    assert found["samples_by_source/a/truncated_share"] == found["samples_by_source/b/truncated_share"] == 0.5
+    assert found["length_by_source/a/mean"] == 4
+    assert (found["groups_by_source/a/generated"], found["groups_by_source/b/generated"]) == (1, 2)
+    assert (found["groups_by_source/a/zero_signal_share"], found["groups_by_source/b/zero_signal_share"]) == (0, 1)
+    assert not any("by_source" in name for name in group_metrics(groups[:1], num_kept=1, num_rounds=1, solved_at=1.0))
+
+
+def test_a_sample_is_solved_by_what_it_was_judged_and_not_by_its_length() -> None:
+    long = replace(sample(0, 0.7), reward_parts={"mine": RewardPart(1.0), "truncation": RewardPart(-0.3)})
+    found = values(group_metrics([group(long)], num_kept=1, num_rounds=1, solved_at=1.0))
+    assert found["reward/mean"] == pytest.approx(0.7)
+    assert found["reward/solved_share"] == 1.0
+    assert found["reward/part/truncation"] == pytest.approx(-0.3)
+
+
+def test_lengths_count_samples_that_were_cut_whatever_becomes_of_them() -> None:
+    cut = sample(1, None, 8, FinishState.LENGTH)
+    found = values(group_metrics([group(sample(0, 1.0, 2), cut)], num_kept=0, num_rounds=1, solved_at=1.0))
+    assert (found["length/mean"], found["length/max"], found["tokens/sampled"]) == (5, 8, 10)
+    assert found["samples/truncated_share"] == 0.5
 
 
 def test_the_first_error_is_found_in_samples_and_in_reward_parts() -> None:

@@ -27,6 +27,13 @@ def read_reasoning_gym(source: ReasoningGymSource) -> Iterator[PlacedRow]:
         yield PlacedRow(f"{source.name} of seed {source.seed}, row {index}", columns)
 
 
+def generator_names() -> list[str]:
+    """Every generator that reasoning_gym has, in the order of their names."""
+    from reasoning_gym.factory import DATASETS
+
+    return sorted(DATASETS)
+
+
 def check_generator_name(name: str) -> None:
     """Raises DataError with the nearest name where reasoning_gym has no such generator."""
     require_package("reasoning_gym", "reasoning-gym", f"the generator {name!r}")
