@@ -144,7 +144,7 @@ def test_the_algorithm_table_has_the_settings_of_the_bundles() -> None:
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, flags=re.MULTILINE)
     stated = {name: tuple(values.split(" | ")) for name, values in rows}
-    left_to_the_text = {"name", "constant_length", "max_sampling_rounds"}
+    left_to_the_text = {"name", "constant_length", "max_sampling_rounds", "overlong_tokens", "overlong_buffer_tokens"}
     (names,) = {tuple(settings.__dataclass_fields__) for settings in BUNDLES.values()}
     assert stated == {
         name: tuple(str(getattr(settings, name)) for settings in BUNDLES.values())
