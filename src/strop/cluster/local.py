@@ -12,8 +12,9 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from strop.errors import StropError
 
@@ -27,7 +28,7 @@ class StallError(StropError):
     exit_code = 3
 
 
-class LocalCluster:
+class LocalCluster(AbstractContextManager["LocalCluster"]):
     """Hosts objects in this process and owns the event loop that drives them."""
 
     def __init__(self, *, close_timeout_seconds: float = 10.0) -> None:
@@ -80,9 +81,6 @@ class LocalCluster:
         finally:
             if self._helper is not None:
                 self._helper.shutdown(wait=False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

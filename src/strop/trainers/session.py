@@ -13,10 +13,9 @@ Each verb does what the step of a schedule does and nothing else; any of them ma
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
 
 from strop.config.root import Config
 from strop.errors import ConfigError
@@ -32,7 +31,7 @@ from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """A built run without a schedule and without a run folder."""
 
     def __init__(self, config: Config, inputs: Inputs, run: Run) -> None:
@@ -140,9 +139,6 @@ class Session:
     def close(self) -> None:
         """Ends what runs; the session is of no use afterwards."""
         self.run.cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
