@@ -10,9 +10,9 @@ A function is named after its command. `eval` is `evaluate`, because Python has 
 that those without a model answer at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from strop.config.describe import KeyDescription
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from strop.health import Finding
     from strop.metrics.samples import FoundSample, SampleQuery
     from strop.records import SamplingParams
+    from strop.tasks.grade_rows import GradeRow
+    from strop.tasks.grading import Grade
     from strop.trainers.bench import BenchReport, Work
     from strop.trainers.inference import EvaluationReport
     from strop.trainers.launch import DryRunReport, RunResult
@@ -34,6 +36,7 @@ __all__ = [
     "evaluate",
     "export",
     "generate",
+    "grade",
     "load_config",
     "open_session",
     "samples",
@@ -112,6 +115,25 @@ def samples(run_folder: Path, query: "SampleQuery | None" = None) -> "Iterator[F
     from strop.metrics.samples import SampleQuery, find_samples, open_samples
 
     return find_samples(open_samples(run_folder), query or SampleQuery())
+
+
+def grade(
+    rows: Path | Iterable[Mapping[str, Any]], *, lenient: bool = False, need_score: bool = False
+) -> "Iterator[tuple[GradeRow, Grade]]":
+    """Yields each row with its verdict, so that a grader can be tried before it trains anything.
+
+    Raises DataError naming the first row that cannot be read or graded.
+
+    Args:
+        rows: a JSONL file, or objects with `scorer`, `response` and `gold`, and `mode`, `arguments` and `score` if
+            wanted.
+        lenient: the mode of rows that name none, where their grader knows it; else the grader's default.
+        need_score: refuses rows that do not say which score they should get.
+    """
+    from strop.tasks.grade_rows import grade_rows
+    from strop.tasks.grading import GradeMode
+
+    return grade_rows(rows, GradeMode.LENIENT if lenient else None, need_score=need_score)
 
 
 def export(run_folder: Path, step: int | None, out_folder: Path) -> Path:

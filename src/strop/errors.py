@@ -1,10 +1,12 @@
 """The errors that strop itself raises: something that a person can put right, said in one message.
 
-This file is on the lowest line of the house: every package may import it, and it imports nothing. The
+This file is on the lowest line of the house: every package may import it, and it imports none. The
 command line turns a `StropError` into its message and its exit code, without a traceback; every other
 exception is a fault of the program and keeps its traceback.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 
@@ -43,3 +45,9 @@ class CheckpointError(StropError):
 
 class SyncError(StropError):
     """The proof of a weight publication failed: a sampler does not hold the published weights."""
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Returns ` (did you mean 'x'?)` for the known name closest to `name`, or nothing where none is close."""
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -35,6 +36,14 @@ def run_strop(
         timeout=timeout_seconds,
         check=False,
     )
+
+
+def processor_seconds(*arguments: str) -> float:
+    """Processor time of `strop ARGUMENTS...`: how long it takes where nothing else runs."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run_strop(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def heavy_imports(*arguments: str) -> list[str]:

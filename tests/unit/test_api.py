@@ -1,5 +1,6 @@
 """The Python interface has a function for every command, and none that answers without a model loads torch."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ OTHER_NAMES = {"eval": "evaluate", "config": "describe_config", "bench": "bench_
 
 def test_every_command_has_its_function() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert {OTHER_NAMES.get(name, name) for name in commands} - {"grade"} <= set(api.__all__)
+    assert {OTHER_NAMES.get(name, name) for name in commands} <= set(api.__all__)
 
 
 def test_strop_offers_the_functions_of_the_api_and_nothing_else() -> None:
@@ -36,6 +37,7 @@ def test_what_needs_no_model_imports_no_torch(tmp_path: Path) -> None:
         "import sys, strop\n"
         "from pathlib import Path\n"
         "strop.describe_config('run')\n"
+        "next(strop.grade([{'scorer': 'gsm8k', 'response': '#### 4', 'gold': '4'}]))\n"
         f"next(strop.doctor()), next(strop.samples(Path({str(tmp_path)!r})))\n"
         "assert not {'torch', 'transformers', 'typer'} & set(sys.modules), 'heavy'\n"
     )
@@ -57,6 +59,18 @@ def test_samples_of_a_run_are_found_by_a_query(tmp_path: Path) -> None:
     assert [(found.step, found.sample.index) for found in solved] == [(2, 1)]
     with pytest.raises(DataError, match="must be the folder of a run with samples"):
         strop.samples(tmp_path / "nothing")
+
+
+def test_rows_are_graded_from_objects_as_from_a_file(tmp_path: Path) -> None:
+    loose = {"scorer": "gsm8k", "response": "it is 42", "gold": "42"}
+    rows = [{**loose, "response": "#### 42", "score": 1}, loose]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for given in (rows, tmp_path / "rows.jsonl"):
+        assert [verdict.score for _, verdict in strop.grade(given)] == [1.0, 0.0]
+        assert [verdict.score for _, verdict in strop.grade(given, lenient=True)] == [1.0, 1.0]
+        assert next(strop.grade(given))[0].score == 1
+        with pytest.raises(DataError, match=r"(row|line) 2: score must be a number"):
+            list(strop.grade(given, need_score=True))
 
 
 def write_samples(run_folder: Path) -> None:

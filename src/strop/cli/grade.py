@@ -30,13 +30,11 @@ def grade(
     Prints a JSON line a row with score, mode, extracted answer and reason. A grader that runs out of its time ends the
     command, with the row.
     """
-    from strop.tasks.grade_rows import agrees, grade_row, read_grade_rows
-    from strop.tasks.grading import GradeMode
+    from strop import api
+    from strop.tasks.grade_rows import agrees
 
-    default_mode = GradeMode.LENIENT if lenient else None
     num_rows = num_wrong = 0
-    for row in read_grade_rows(file, need_score=check):
-        verdict = grade_row(row, default_mode)
+    for row, verdict in api.grade(file, lenient=lenient, need_score=check):
         is_right = agrees(verdict, row.score)
         num_rows, num_wrong = num_rows + 1, num_wrong + (not is_right)
         typer.echo(json.dumps(_report(row, verdict, is_right if check else None), ensure_ascii=False))

@@ -1,6 +1,5 @@
 """What goes wrong between a data set and a prompt, said so that a person can mend it."""
 
-import difflib
 import importlib.util
 from collections.abc import Iterable
 
@@ -25,15 +24,9 @@ class MissingColumnError(errors.DataError, KeyError):
     def __init__(self, wanted: str, found: Iterable[str], setting: str) -> None:
         names = sorted(found)
         super().__init__(
-            f"{setting} must name a column of the data, got {wanted!r}{nearest_hint(wanted, names)}; "
+            f"{setting} must name a column of the data, got {wanted!r}{errors.nearest_hint(wanted, names)}; "
             f"columns found: {', '.join(names) or 'none'}"
         )
-
-
-def nearest_hint(name: str, known: Iterable[str]) -> str:
-    """Returns ` (did you mean 'x'?)` for the known name closest to `name`, or nothing where none is close."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def require_package(package: str, extra: str, purpose: str) -> None:

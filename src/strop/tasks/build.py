@@ -1,7 +1,8 @@
 """Which task: the closed set of names, and how each is built."""
 
 from strop.config.data import DataConfig
-from strop.data.errors import SettingError, nearest_hint
+from strop.data.errors import SettingError
+from strop.errors import nearest_hint
 from strop.tasks.answers import TASKS, answer_task
 from strop.tasks.question import QuestionTask
 

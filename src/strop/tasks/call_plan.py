@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from strop.data.errors import SettingError, nearest_hint
+from strop.data.errors import SettingError
+from strop.errors import nearest_hint
 from strop.records import Group, Sample
 
 SINGULAR = ("completion", "prompt", "finish")

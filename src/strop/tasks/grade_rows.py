@@ -1,6 +1,6 @@
 """Grades rows of a file: which grader, what was answered, what is right.
 
-    FILE.jsonl --read_grade_rows--> GradeRow --grade_row--> Grade
+    FILE.jsonl --read_grade_rows--> GradeRow --grade_row--> Grade        grade_rows does both
 
 A row has `scorer`, `response` and `gold`, and may have `mode`, `arguments` (the grader's options) and `score` (what it
 should get). What cannot be read or graded is an error that names file and line.
@@ -8,14 +8,13 @@ should get). What cannot be read or graded is an error that names file and line.
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strop.data.errors import nearest_hint
-from strop.errors import DataError
+from strop.errors import DataError, nearest_hint
 from strop.tasks.grading.grade import Grade, GradeMode, Grader, gold_text
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
@@ -37,6 +36,21 @@ class GradeRow:
     arguments: str = "{}"
     """The grader's options as JSON."""
     score: float | None = None
+
+
+def grade_rows(
+    rows: Path | Iterable[Mapping[str, Any]], default_mode: GradeMode | None = None, *, need_score: bool = False
+) -> Iterator[tuple[GradeRow, Grade]]:
+    """Yields each row of a JSONL file, or of objects as it would hold them, with its grade.
+
+    Raises DataError naming the first row that cannot be read or graded, or lacks a score where that is needed.
+    """
+    if isinstance(rows, Path):
+        read = read_grade_rows(rows, need_score=need_score)
+    else:
+        read = (_read_row(f"row {number}", number, row, need_score) for number, row in enumerate(rows, start=1))
+    for row in read:
+        yield row, grade_row(row, default_mode)
 
 
 def grade_answer(
@@ -85,11 +99,11 @@ def read_grade_rows(file: Path, *, need_score: bool = False) -> Iterator[GradeRo
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield _read_row(f"{file}, line {number}", number, line, need_score)
+                place = f"{file}, line {number}"
+                yield _read_row(place, number, _read_object(place, line), need_score)
 
 
-def _read_row(place: str, number: int, line: bytes, need_score: bool) -> GradeRow:
-    row = _read_object(place, line)
+def _read_row(place: str, number: int, row: Mapping[str, Any], need_score: bool) -> GradeRow:
     for key in ("scorer", "response"):
         if not isinstance(row.get(key), str):
             raise DataError(f"{place}: {key} must be text, got {row.get(key)!r}; keys found: {', '.join(row)}")

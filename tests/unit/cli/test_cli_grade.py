@@ -8,7 +8,7 @@ import pytest
 
 from strop.cli.grade import grade
 from strop.errors import DataError
-from support.command import run_strop
+from support.command import heavy_imports, processor_seconds, run_strop
 
 RIGHT = {"scorer": "gsm8k", "response": "so #### 42", "gold": "42", "score": 1}
 WRONG = {"scorer": "gsm8k", "response": "so #### 41", "gold": "42", "score": 0}
@@ -81,3 +81,9 @@ def test_a_bad_row_ends_the_command_with_exit_code_2_after_the_rows_before(tmp_p
 def test_a_missing_file_is_an_error() -> None:
     with pytest.raises(DataError, match=r"must exist, got nothing\.jsonl"):
         grade(Path("nothing.jsonl"))
+
+
+def test_a_grade_is_given_in_a_second_without_torch(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, RIGHT, WRONG)
+    assert heavy_imports("grade", path) == []
+    assert min(processor_seconds("grade", path) for _ in range(3)) < 1

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from strop.config.data import HubSource
-from strop.data.errors import DataError, nearest_hint, require_package
+from strop.data.errors import DataError, require_package
 from strop.data.rows import BadRow, PlacedRow
+from strop.errors import nearest_hint
 
 _ROWS_AT_ONCE = 1024
 

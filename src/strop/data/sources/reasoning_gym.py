@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from strop.config.data import ReasoningGymSource
-from strop.data.errors import DataError, nearest_hint, require_package
+from strop.data.errors import DataError, require_package
 from strop.data.rows import PlacedRow
+from strop.errors import nearest_hint
 
 
 def read_reasoning_gym(source: ReasoningGymSource) -> Iterator[PlacedRow]:
