@@ -4,12 +4,13 @@ A self-written oracle can share a wrong sign, mask or denominator with the code 
 Usage, from the checkout:
 
     python3 -m venv .venv-trl && .venv-trl/bin/pip install torch==2.13.0 trl==1.16.0
-    .venv/bin/python benchmarks/learning.py gradient
+    .venv/bin/python benchmarks/learning.py replay
     .venv/bin/python benchmarks/learning.py curves --svg docs/learning.svg
 
-`gradient` gives strop the samples that TRL drew in its first step: prompts and rewards must be equal, and the
-gradient of every parameter within `GRADIENT_TOLERANCE`. `curves` trains both sides with every seed and compares the
-mean rewards. Both exit with 1 where the sides differ. The task is in `learning_task.py`.
+`replay` trains strop on the samples that TRL drew in its first steps: prompts and rewards must be equal, the first
+gradient and the way that the weights went within tolerances. `curves` trains both sides, each on its own samples, with
+every seed, and compares the mean rewards at the end and over the whole run. Both exit with 1 where the sides differ; of
+six means, one may lie beyond two standard errors by chance: run more seeds. The task is in `learning_task.py`.
 """
 
 import argparse
@@ -31,8 +32,9 @@ LAST_STEPS = 10
 """The final reward is the mean over so many last steps."""
 GRADIENT_TOLERANCE = 1e-4
 """Relative norm of the difference, the largest of all parameters, in float32."""
-REWARD_WEIGHT = 1000.0
-"""In `gradient`: TRL adds 1e-4 to the deviation of a group and strop 1e-6, which large rewards make alike."""
+MOVE_TOLERANCE = 1e-2
+"""The same for what was added to the weights in `REPLAYED_STEPS` updates."""
+REPLAYED_STEPS = 10
 
 Curve = dict[str, list[float]]
 
@@ -53,25 +55,29 @@ def ask(side: str, options: argparse.Namespace, **work: Any) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# ------------------------------------------------------------------------------------------ gradient
+# -------------------------------------------------------------------------------------------- replay
 
 
-def compare_gradients(options: argparse.Namespace, model: str) -> bool:
+def compare_replay(options: argparse.Namespace, model: str) -> bool:
     equal = True
-    print("| algorithm | samples | cut by the budget | prompts that differ | rewards differ by | gradients differ by |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| algorithm | samples | cut by the budget | prompts that differ | rewards | first gradient | weights moved |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for algorithm in options.algorithm:
-        work = {"mode": "gradient", "model": model, "algorithm": algorithm, "seed": 0, "steps": 1}
-        work |= {"learning_rate": options.learning_rate, "reward_weight": REWARD_WEIGHT, "out": model}
+        work = {"mode": "replay", "model": model, "algorithm": algorithm, "seed": 0, "steps": REPLAYED_STEPS}
+        work |= {"learning_rate": options.learning_rate, "reward_weight": options.reward_weight, "out": model}
         drawn = ask("trl", options, **work)
         found = ask("strop", options, **work, samples=drawn, overrides=options.override)
         print(
             f"| {algorithm} | {found['samples']} | {found['samples_cut']} | {found['different_prompts']} "
-            f"| {found['reward_difference']:.1g} | {found['gradient_difference']:.1e} |",
+            f"| {found['reward_difference']:.1g} | {found['gradient_difference']:.1e} "
+            f"| {found['move_difference']:.1e} |",
             flush=True,
         )
         same_data = found["different_prompts"] == 0 and found["reward_difference"] < GRADIENT_TOLERANCE
-        equal = equal and same_data and found["gradient_difference"] < GRADIENT_TOLERANCE
+        same_gradient = found["gradient_difference"] < GRADIENT_TOLERANCE
+        equal = equal and same_data and same_gradient and found["move_difference"] < MOVE_TOLERANCE
     return equal
 
 
@@ -82,7 +88,7 @@ def compare_curves(options: argparse.Namespace, model: str) -> bool:
     runs: dict[str, dict[str, list[Curve]]] = {}
     for algorithm in options.algorithm:
         runs[algorithm] = {side: [] for side in SIDES}
-        for seed in range(options.seeds):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
             work = {"mode": "train", "model": model, "algorithm": algorithm, "seed": seed, "steps": options.steps}
             work["learning_rate"] = options.learning_rate
             runs[algorithm]["strop"].append(ask("strop", options, **work, overrides=options.override))
@@ -158,11 +164,18 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["gradient", "curves", "report"])
+    parser.add_argument("what", choices=["replay", "curves", "report"])
     parser.add_argument("--algorithm", nargs="+", default=["grpo", "dr_grpo", "dapo"])
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument(
+        "--reward-weight",
+        type=float,
+        default=1000.0,
+        help="in replay; TRL adds 1e-4 to a group's deviation and strop 1e-6, which large rewards make alike",
+    )
     parser.add_argument("--override", action="append", default=[], help="a key of strop's run file, to see it differ")
     parser.add_argument("--svg", type=Path, help="where to draw the curves")
     parser.add_argument("--json", type=Path, help="where to keep the curves; `report` reads them again")
@@ -172,7 +185,7 @@ def main() -> None:
         raise SystemExit(0 if report(json.loads(options.json.read_text()), options.svg) else 1)
     with tempfile.TemporaryDirectory() as model:
         make_model(Path(model))
-        compare = compare_gradients if options.what == "gradient" else compare_curves
+        compare = compare_replay if options.what == "replay" else compare_curves
         raise SystemExit(0 if compare(options, model) else 1)
 
 

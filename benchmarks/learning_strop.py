@@ -29,10 +29,10 @@ class Work:
     steps: int
     learning_rate: float
     out: str = ""
-    """Folder with the gradient that TRL saved, in mode `gradient`."""
+    """Folder with the gradient and the weights that TRL saved, in mode `replay`."""
     reward_weight: float = 1.0
-    samples: dict[str, list[Any]] = field(default_factory=dict)
-    """What TRL drew, in mode `gradient`."""
+    samples: list[dict[str, list[Any]]] = field(default_factory=list)
+    """What TRL drew in each step, in mode `replay`."""
     overrides: list[str] = field(default_factory=list)
 
 
@@ -71,38 +71,51 @@ def train(work: Work, folder: Path) -> dict[str, list[float]]:
     return {"rewards": [line["reward/mean"] for line in steps], "lengths": [line["length/mean"] for line in steps]}
 
 
-def gradient(work: Work, folder: Path) -> dict[str, float]:
-    """Returns how far prompts, rewards and gradients are from TRL's on the samples that TRL drew."""
+def replay(work: Work, folder: Path) -> dict[str, float]:
+    """Trains on TRL's samples and returns how far prompts, rewards, gradient and weights are from TRL's."""
     from safetensors.torch import load_file
 
     from strop import api
 
+    different_prompts, reward_difference, num_cut, gradient = 0, 0.0, 0, {}
     with api.open_session(make_config(work, folder)) as session:
-        groups = trl_groups(session, work.samples)
-        groups = session.reward(groups)
-        rewards = [sample.reward for group in groups for sample in group.samples]
-        session.forward_backward(session.advantages(groups))
-        ours = {name: weight.grad for name, weight in session.run.policy.causal_lm.named_parameters()}
-    theirs = load_file(Path(work.out) / "gradient.safetensors")
-    samples = [sample for group in groups for sample in group.samples]
+        parameters = dict(session.run.policy.causal_lm.named_parameters())
+        before = {name: weight.detach().clone() for name, weight in parameters.items()}
+        for drawn in work.samples:
+            groups = session.reward(trl_groups(session, drawn["completion_ids"]))
+            samples = [sample for group in groups for sample in group.samples]
+            prompts = [group.prompt.token_ids.tolist() for group in groups]
+            different_prompts += sum(
+                ours != ids for ours, ids in zip(prompts, drawn["prompt_ids"][::GROUP_SIZE], strict=True)
+            )
+            pairs = zip(samples, drawn["rewards"], strict=True)
+            reward_difference = max(
+                reward_difference, *(abs(sample.reward - work.reward_weight * reward) for sample, reward in pairs)
+            )
+            num_cut += sum(sample.is_truncated for sample in samples)
+            session.forward_backward(session.advantages(groups))
+            gradient = gradient or {name: weight.grad.clone() for name, weight in parameters.items()}
+            session.optimizer_step()
+            session.publish()
+        moved = {name: weight.detach() - before[name] for name, weight in parameters.items()}
+    weights = load_file(Path(work.out) / "weights.safetensors")
+    their_move = {name: weight - before[name] for name, weight in weights.items()}
     return {
-        "different_prompts": sum(
-            group.prompt.token_ids.tolist() != ids
-            for group, ids in zip(groups, work.samples["prompt_ids"][::GROUP_SIZE], strict=True)
-        ),
-        "reward_difference": max(
-            abs(reward - work.reward_weight * other)
-            for reward, other in zip(rewards, work.samples["rewards"], strict=True)
-        ),
-        "gradient_difference": max(
-            float((ours[name] - gradient).norm() / gradient.norm()) for name, gradient in theirs.items()
-        ),
-        "samples_cut": sum(sample.is_truncated for sample in samples),
-        "samples": len(samples),
+        "samples": len(work.samples) * PROMPTS_PER_STEP * GROUP_SIZE,
+        "samples_cut": num_cut,
+        "different_prompts": different_prompts,
+        "reward_difference": reward_difference,
+        "gradient_difference": difference(gradient, load_file(Path(work.out) / "gradient.safetensors")),
+        "move_difference": difference(moved, their_move),
     }
 
 
-def trl_groups(session: Any, drawn: dict[str, list[Any]]) -> list[Any]:
+def difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """Returns the relative norm of the difference of the parameter where it is largest."""
+    return max(float((ours[name] - other).norm() / other.norm()) for name, other in theirs.items())
+
+
+def trl_groups(session: Any, completion_ids: list[list[int]]) -> list[Any]:
     """Returns TRL's samples as groups of strop's own prompts."""
     from strop.records import Completion, FinishState, Group, Sample
 
@@ -117,7 +130,7 @@ def trl_groups(session: Any, drawn: dict[str, list[Any]]) -> list[Any]:
 
     groups = []
     for place, prompt in enumerate(session.prompts(PROMPTS_PER_STEP)):
-        ids = drawn["completion_ids"][place * GROUP_SIZE : (place + 1) * GROUP_SIZE]
+        ids = completion_ids[place * GROUP_SIZE : (place + 1) * GROUP_SIZE]
         groups.append(Group(prompt, tuple(sample(index, prompt, one) for index, one in enumerate(ids))))
     return groups
 
@@ -125,4 +138,4 @@ def trl_groups(session: Any, drawn: dict[str, list[Any]]) -> list[Any]:
 if __name__ == "__main__":
     work = Work(**json.loads(input()))
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps((train if work.mode == "train" else gradient)(work, Path(folder))))
+        print(json.dumps((train if work.mode == "train" else replay)(work, Path(folder))))

@@ -9,15 +9,16 @@ from pathlib import Path
 
 WANTED = 4
 PROMPTS_PER_STEP, GROUP_SIZE, NEW_TOKENS = 8, 8, 12
-SPECIAL = ["<pad>", "<eos>", "<user>", "<assistant>"]
+MARKS = ["<eos>", "user:", "assistant:"]
+"""Only the end is a special token: what decoding leaves out could be said without a cost."""
 NUMBERS = "one two three four five".split()
-VERBS = "say write give show print shout whisper sing spell name".split()
-SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstv" for vowel in "aeiou"]
-WORDS = SPECIAL + NUMBERS + VERBS + SYLLABLES
+VERBS = "say write give show print".split()
+SYLLABLES = [consonant + vowel for consonant in "bkm" for vowel in "aeiou"]
+WORDS = MARKS + NUMBERS + VERBS + SYLLABLES
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} "
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }} "
     "{% if message['role'] == 'assistant' %}<eos> {% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 
 
@@ -36,18 +37,17 @@ def rows(count: int) -> list[dict[str, str]]:
 
 
 def make_model(folder: Path) -> None:
-    """Saves a random Llama of 85 thousand weights and a word-level tokenizer."""
+    """Saves a random Llama of 78 thousand weights and a word-level tokenizer."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<pad>"))
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<eos>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token="<pad>",
+        pad_token="<eos>",
         eos_token="<eos>",
-        additional_special_tokens=["<user>", "<assistant>"],
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
@@ -60,7 +60,7 @@ def make_model(folder: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=64,
-        pad_token_id=WORDS.index("<pad>"),
+        pad_token_id=WORDS.index("<eos>"),
         bos_token_id=None,
         eos_token_id=WORDS.index("<eos>"),
         initializer_range=0.1,

@@ -51,11 +51,11 @@ class Work:
     steps: int
     learning_rate: float
     out: str = ""
-    """Folder for the samples and gradients of mode `gradient`."""
+    """Folder for the gradient and the weights of mode `replay`."""
     reward_weight: float = 1.0
 
 
-def make_trainer(work: Work, kind: Any, reward: Any, folder: str, **settings: Any) -> Any:
+def make_trainer(work: Work, kind: Any, reward: Any, folder: str) -> Any:
     import torch
     from datasets import Dataset
     from trl import GRPOConfig
@@ -69,7 +69,7 @@ def make_trainer(work: Work, kind: Any, reward: Any, folder: str, **settings: An
         seed=work.seed,
         reward_weights=[work.reward_weight],
         model_init_kwargs={"dtype": torch.float32},
-        **{**SETTINGS, **ALGORITHMS[work.algorithm], **settings},
+        **{**SETTINGS, **ALGORITHMS[work.algorithm]},
     )
     prompts = [[{"role": "user", "content": row["question"]}] for row in data]
     dataset = Dataset.from_dict({"prompt": prompts, "number": [row["number"] for row in data]})
@@ -96,36 +96,38 @@ def train(work: Work, folder: str) -> dict[str, list[float]]:
     return curves
 
 
-def gradient(work: Work, folder: str) -> dict[str, list[Any]]:
-    """Returns the samples of the first step, and saves its gradient before clipping."""
+def draw(work: Work, folder: str) -> list[dict[str, list[Any]]]:
+    """Returns the samples of each step; saves the first gradient, before clipping, and the last weights."""
     from safetensors.torch import save_file
-    from transformers import TrainerCallback
     from trl import GRPOTrainer
 
-    seen: dict[str, list[Any]] = {}
+    drawn: list[dict[str, list[Any]]] = []
 
     class Recorder(GRPOTrainer):
         def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
             result = super()._generate_single_turn(prompt_ids, *args, **kwargs)
-            seen["prompt_ids"], seen["completion_ids"] = [list(ids) for ids in prompt_ids], result[0]
+            drawn.append({"prompt_ids": [list(ids) for ids in prompt_ids], "completion_ids": result[0]})
             return result
 
-    class KeepGradient(TrainerCallback):
-        def on_pre_optimizer_step(self, *args: Any, model: Any, **kwargs: Any) -> None:
-            gradients = {name: weight.grad.contiguous() for name, weight in model.named_parameters()}
-            save_file(gradients, Path(work.out) / "gradient.safetensors")
+        def training_step(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+            result = super().training_step(model, *args, **kwargs)
+            if len(drawn) == 1:
+                gradients = {name: weight.grad.contiguous() for name, weight in model.named_parameters()}
+                save_file(gradients, Path(work.out) / "gradient.safetensors")
+            return result
 
     def reward(completions: list[Any], number: list[str], **_: Any) -> list[float]:
-        seen["rewards"] = grades(completions, number)
-        return seen["rewards"]
+        drawn[-1]["rewards"] = grades(completions, number)
+        return drawn[-1]["rewards"]
 
-    trainer = make_trainer(work, Recorder, reward, folder, max_grad_norm=0.0)
-    trainer.add_callback(KeepGradient())
+    trainer = make_trainer(work, Recorder, reward, folder)
     trainer.train()
-    return seen
+    weights = {name: weight.detach().contiguous() for name, weight in trainer.model.named_parameters()}
+    save_file(weights, Path(work.out) / "weights.safetensors")
+    return drawn
 
 
 if __name__ == "__main__":
     work = Work(**json.loads(input()))
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps((train if work.mode == "train" else gradient)(work, folder)))
+        print(json.dumps((train if work.mode == "train" else draw)(work, folder)))
