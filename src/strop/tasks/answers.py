@@ -15,6 +15,7 @@ from strop.tasks.grading.gsm8k import MARKER, gold_number
 from strop.tasks.grading.math import gold_answer
 from strop.tasks.grading.table import GRADERS
 from strop.tasks.question import QuestionTask, chosen_instruction
+from strop.tasks.sandbox.cases import read_cases
 
 _STEPS = "Reason step by step, and "
 
@@ -40,6 +41,11 @@ def _as_given(gold: str) -> str:
 
 def _no_gold(gold: str) -> None:
     """Of a pattern no response that it matches is known."""
+
+
+def _tested(gold: str) -> None:
+    """Of test cases no program that passes them is known; unreadable ones raise GoldError."""
+    read_cases(gold)
 
 
 def _example(gold: str) -> str | None:
@@ -77,6 +83,7 @@ TASKS: dict[str, AnswerTask] = {
     "numeric": AnswerTask(_STEPS + "end with a line `Answer: ` and the number alone.", _lined),
     "regex": AnswerTask("", _no_gold),
     "json_schema": AnswerTask("Answer with JSON alone.", _example),
+    "code": AnswerTask("Think it through, then write one Python program between ```python and ```.", _tested),
 }
 
 

@@ -18,8 +18,10 @@ from typing import Any
 
 from strop.records import Group, RewardPart, Sample
 from strop.tasks.call_plan import CallPlan
-from strop.tasks.isolation import CallLimits, Outcome, Pool
 from strop.tasks.isolation.lane import LOAD_SECONDS
+from strop.tasks.isolation.limits import CallLimits
+from strop.tasks.isolation.outcome import Outcome
+from strop.tasks.isolation.pool import Pool
 from strop.tasks.load_function import FunctionError, absolute_location, load_function
 from strop.tasks.parts import failed_part, lost_part, part_of, place_of
 from strop.tasks.returned import read_list, read_number

@@ -11,7 +11,9 @@ from strop.tasks.choice import ColumnChoice
 from strop.tasks.grading import GradeMode, gold_text, row_mode
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
-from strop.tasks.isolation import CallLimits, Factory, Outcome, Pool, default_processes, shared_pool
+from strop.tasks.isolation.limits import CallLimits, default_processes
+from strop.tasks.isolation.outcome import Factory, Outcome
+from strop.tasks.isolation.pool import Pool, shared_pool
 from strop.tasks.judges import grading, read_verdict
 from strop.tasks.parts import failed_part, lost_part, part_of, place_of
 from strop.tasks.returned import read_number

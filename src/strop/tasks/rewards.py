@@ -18,7 +18,7 @@ from strop.data.errors import SettingError
 from strop.protocols import Renderer, RewardFunction
 from strop.records import FinishState, Group, RewardPart, Sample
 from strop.tasks.function_reward import FunctionReward
-from strop.tasks.isolation import CallLimits, default_processes
+from strop.tasks.isolation.limits import CallLimits, default_processes
 from strop.tasks.question import QuestionTask
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from strop.records import FinishState, Group, RewardPart
 from strop.tasks.function_reward import FunctionReward
-from strop.tasks.isolation import CallLimits
+from strop.tasks.isolation.limits import CallLimits
 from support.groups import made_group, stopped_group
 
 SHORT = CallLimits(timeout_seconds=0.3, memory_bytes=2**29)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from strop.tasks.isolation import Outcome, Pool
+from strop.tasks.isolation.outcome import Outcome
+from strop.tasks.isolation.pool import Pool, shared_pool
 from support.isolated_calls import crashing_at_load, misbehaving, unloadable
 
 
@@ -226,10 +227,25 @@ def test_calls_of_a_cancelled_job_are_not_begun(pool: Pool) -> None:
     assert run(pool, ("pid", None))[0].value == before.value
 
 
+def test_a_fork_of_the_parent_has_pools_of_its_own_and_leaves_the_parents_alone() -> None:
+    shared = shared_pool(1, 2**29)
+    [before] = run(shared, ("pid", None))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            [own] = run(shared_pool(1, 2**29), ("pid", None))
+            code = 0 if own.value not in (None, before.value) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert run(shared_pool(1, 2**29), ("pid", None))[0].value == before.value
+
+
 PARENT = """
 import sys, threading, time
 sys.path[:0] = {path!r}
-from strop.tasks.isolation import Pool
+from strop.tasks.isolation.pool import Pool
 from support.isolated_calls import misbehaving
 pool = Pool(num_processes=2, memory_bytes=2**29)
 def start():

@@ -48,6 +48,9 @@ GRADERS: dict[str, GraderEntry] = {
     "numeric": GraderEntry("numeric:grade_numeric", "NumericOptions", gold_columns=_TEXTS),
     "regex": GraderEntry("pattern:grade_regex", "RegexOptions", gold_columns=("pattern", "regex", "answer")),
     "json_schema": GraderEntry("json_schema:grade_json_schema", "JsonSchemaOptions", gold_columns=("schema", "answer")),
+    "code": GraderEntry(
+        "code:grade_code", "CodeOptions", gold_columns=("tests", "test_cases", "input_output", "answer")
+    ),
     "reasoning_gym": GraderEntry("reasoning_gym:grade_reasoning_gym", "ReasoningGymOptions", modes=(GradeMode.STRICT,)),
 }
 

@@ -7,11 +7,6 @@
     child process     child process              child.py: imports torch only where a called function does
 
 A `Factory` is pickled by reference and called once in each child; what it returns is called with the arguments of
-each call and returns JSON data. Nothing here imports more than the standard library.
+each call and returns JSON data. Nothing here imports more than the standard library, and `child.py` as little of it
+as it can.
 """
-
-from strop.tasks.isolation.limits import CallLimits, default_processes
-from strop.tasks.isolation.outcome import Factory, Outcome
-from strop.tasks.isolation.pool import Pool, shared_pool
-
-__all__ = ["CallLimits", "Factory", "Outcome", "Pool", "default_processes", "shared_pool"]

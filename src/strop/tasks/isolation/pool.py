@@ -1,7 +1,6 @@
 """A pool of child processes, for any thread and any event loop."""
 
 import asyncio
-import functools
 import os
 import pickle
 import threading
@@ -85,14 +84,32 @@ class Pool:
                 lane.start()
 
 
-@functools.cache
+class _SharedPools:
+    """The pools that all pure graders of a process share; a fork, in which their lanes do not run, gets its own."""
+
+    def __init__(self) -> None:
+        self._pools: dict[tuple[int, int, int], Pool] = {}
+        self._lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew_lock)
+
+    def get(self, num_processes: int, memory_bytes: int) -> Pool:
+        key = (os.getpid(), num_processes, memory_bytes)
+        with self._lock:
+            if key not in self._pools:
+                self._pools[key] = Pool(num_processes=num_processes, memory_bytes=memory_bytes)
+            return self._pools[key]
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+
+_SHARED = _SharedPools()
+
+
 def shared_pool(num_processes: int, memory_bytes: int) -> Pool:
     """The pool that all pure graders of this process share; it lives as long as the process."""
-    return Pool(num_processes=num_processes, memory_bytes=memory_bytes)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=shared_pool.cache_clear)  # the lanes of a fork's parent do not run in the fork
+    return _SHARED.get(num_processes, memory_bytes)
 
 
 def _pickled(arguments: tuple[Any, ...]) -> bytes | Outcome:
