@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import strop
 from strop.tasks.isolation.frames import FrameReader, send_frame
 from strop.tasks.sandbox.limits import SandboxLevel, SandboxLimits
 
@@ -67,7 +66,7 @@ class Jail:
         own, theirs = socket.socketpair()
         self._connection = own
         self._reader = FrameReader(own, _MAX_ANSWER_BYTES)
-        home = str(Path(strop.__file__).parents[1])
+        home = str(Path(__file__).parents[3])
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _BOOT, home, str(theirs.fileno())],
