@@ -16,7 +16,7 @@ class LoraConfig(Section):
     alpha: float = Field(default=32.0, gt=0)
     """Scale: the adapter's output is multiplied by alpha / rank."""
     target_modules: list[str] | Literal["all-linear"] = "all-linear"
-    """Names of the linear modules that get an adapter."""
+    """Names of the linear modules that get an adapter; packed experts and the head never do."""
 
 
 class ModelConfig(Section):

@@ -36,7 +36,7 @@ Gather = Callable[[torch.Tensor], torch.Tensor]
 def check_adapters(section: ModelConfig, config: PreTrainedConfig) -> None:
     """Refuses adapters that cannot be attached, before any weight is loaded: the model is built without memory.
 
-    Raises ModelError where PEFT is not installed, and where a target module does not exist, or is the head.
+    Raises ModelError where PEFT is not installed, and where `attach_adapters` does.
     """
     if section.lora is None:
         return
@@ -45,23 +45,29 @@ def check_adapters(section: ModelConfig, config: PreTrainedConfig) -> None:
             "model.lora needs the package peft, and that is not installed",
             "Run `pip install 'strop[lora]'`, or leave model.lora out.",
         )
-    if section.lora.target_modules != "all-linear":
-        with torch.device("meta"):
-            hf_model = AutoModelForCausalLM.from_config(config, trust_remote_code=section.trust_remote_code)  # type: ignore[no-untyped-call]
-        _check_targets(hf_model, section.lora)
+    with torch.device("meta"):
+        hf_model = AutoModelForCausalLM.from_config(config, trust_remote_code=section.trust_remote_code)  # type: ignore[no-untyped-call]
+        attach_adapters(hf_model, section.lora)
 
 
 def attach_adapters(hf_model: PreTrainedModel, section: LoraConfig, seed: int = 0) -> None:
     """Puts adapters into the model and freezes everything else. A starts random from `seed`, B zero.
 
-    Raises ModelError where a target module does not exist, or is the head.
+    Raises ModelError where a target module does not exist, is the head, or cannot have an adapter in this family.
     """
     from peft import inject_adapter_in_model
 
-    _check_targets(hf_model, section)
+    targets = _targets(hf_model, section)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(_peft_config(section), hf_model, ADAPTER_NAME)
+        try:
+            inject_adapter_in_model(_peft_config(section, targets), hf_model, ADAPTER_NAME)
+        except ValueError as error:
+            raise ModelError(
+                f"every target of model.lora must be a layer that can have an adapter, got one in "
+                f"{hf_model.config.model_type} that cannot: {error}",
+                f"Leave it out of model.lora.target_modules; the targets were: {', '.join(targets)}.",
+            ) from error
     for name, weight in hf_model.named_parameters():
         weight.requires_grad_(_LORA_INFIX in name)
 
@@ -112,7 +118,7 @@ def merged_chunks(model: nn.Module, version: int, gather: Gather = torch.Tensor.
 
 def save_adapter(model: nn.Module, section: LoraConfig, base_model: str, folder: Path) -> None:
     """Writes the adapters as PEFT does, so that `PeftModel.from_pretrained(base, folder)` loads them."""
-    config = _peft_config(section)
+    config = _peft_config(section, _adapted_names(model, section))
     config.base_model_name_or_path = base_model
     folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(str(folder))
@@ -135,26 +141,37 @@ def _delta(layer: nn.Module, gather: Gather) -> torch.Tensor:
     return delta.T if layer.fan_in_fan_out else delta
 
 
-def _peft_config(section: LoraConfig) -> "PeftLoraConfig":
+def _adapted_names(model: nn.Module, section: LoraConfig) -> list[str]:
+    if not isinstance(section.target_modules, str):
+        return section.target_modules
+    layers = {name.rpartition(_LORA_INFIX)[0] for name, _ in model.named_parameters() if _LORA_INFIX in name}
+    return sorted({layer.rpartition(".")[2] for layer in layers})
+
+
+def _peft_config(section: LoraConfig, targets: list[str]) -> "PeftLoraConfig":
     from peft import LoraConfig as PeftLoraConfig
 
     return PeftLoraConfig(
         r=section.rank,
         lora_alpha=section.alpha,  # type: ignore[arg-type]
-        target_modules=section.target_modules,
+        target_modules=targets,
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
     )
 
 
-def _check_targets(hf_model: PreTrainedModel, section: LoraConfig) -> None:
-    """Refuses names that match nothing, which PEFT lets pass as long as another name matches."""
-    if isinstance(section.target_modules, str):
-        return
+def _targets(hf_model: PreTrainedModel, section: LoraConfig) -> list[str]:
+    """Returns the last names of the layers to adapt.
+
+    For "all-linear" these are the linear layers alone: PEFT's own word takes packed experts too, which are no layers.
+    Refuses names that match nothing, which PEFT lets pass as long as another name matches.
+    """
     linear = {name.rpartition(".")[2] for name, module in hf_model.named_modules() if isinstance(module, nn.Linear)}
     head = hf_model.get_output_embeddings()  # type: ignore[no-untyped-call]
     linear -= {name.rpartition(".")[2] for name, module in hf_model.named_modules() if module is head}
+    if isinstance(section.target_modules, str):
+        return sorted(linear)
     for target in section.target_modules:
         if target.rpartition(".")[2] not in linear:
             near = get_close_matches(target, sorted(linear), n=1) or sorted(linear)
@@ -162,3 +179,4 @@ def _check_targets(hf_model: PreTrainedModel, section: LoraConfig) -> None:
                 f"model.lora.target_modules must name linear layers other than the head, got {target!r}",
                 f"Did you mean {', '.join(near)}?",
             )
+    return section.target_modules

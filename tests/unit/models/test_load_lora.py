@@ -58,7 +58,7 @@ def test_only_adapters_are_trained_and_every_linear_layer_but_the_head_has_one()
     assert not any("lm_head" in name for name in trained)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3", "qwen3_moe"])
 def test_merged_weights_give_the_adapted_logits_under_the_base_names(family: str) -> None:
     adapted, base = _adapted(family), tiny_model(family, attn="eager")
     before = {name: weight.clone() for name, weight in adapted.named_parameters()}
@@ -94,6 +94,21 @@ def test_a_saved_adapter_loads_in_plain_peft(tmp_path: Path) -> None:
     save_adapter(adapted, SECTION, str(folder), tmp_path / "adapter")
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter")
     torch.testing.assert_close(_logits(loaded), _logits(adapted), rtol=1e-4, atol=1e-5)
+
+
+def test_the_saved_adapter_of_a_mixture_of_experts_loads_in_plain_peft(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path, "qwen3_moe")
+    adapted = _adapted("qwen3_moe")
+    assert not any("experts" in name for name, weight in adapted.named_parameters() if weight.requires_grad)
+    save_adapter(adapted, SECTION, str(folder), tmp_path / "adapter")
+    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter")
+    torch.testing.assert_close(_logits(loaded), _logits(adapted), rtol=1e-4, atol=1e-5)
+
+
+def test_a_family_in_which_a_layer_cannot_have_an_adapter_is_refused_without_weights() -> None:
+    with pytest.raises(ModelError, match=r"(?s)out_proj.*Leave it out of model\.lora\.target_modules"):
+        check_targets("mamba", ["in_proj", "out_proj"])
+    check_targets("mamba", ["in_proj", "x_proj"])
 
 
 @pytest.mark.parametrize(("target", "remedy"), [("q_prj", "q_proj"), ("lm_head", "q_proj"), ("nothing", "q_proj")])
