@@ -16,10 +16,10 @@ from strop.tasks.sandbox.cases import Case, Cases
 from strop.tasks.sandbox.client import Jail, Run, RunEnd, SandboxError
 from strop.tasks.sandbox.limits import SandboxLevel, SandboxLimits
 from strop.tasks.sandbox.self_check import check_level, strongest_level
-from strop.tasks.sandbox.verdict import run_cases
+from strop.tasks.sandbox.verdict import failure_of, run_cases
 
 LIMITS = SandboxLimits(
-    wall_seconds=20, cpu_seconds=2, memory_bytes=2**28, output_bytes=2**20, scratch_bytes=2**22, num_threads=16
+    wall_seconds=20, cpu_seconds=1, memory_bytes=2**28, output_bytes=2**20, scratch_bytes=2**22, num_threads=16
 )
 LEVELS = [level for level in (SandboxLevel.NAMESPACES, SandboxLevel.LANDLOCK) if check_level(level).problem is None]
 
@@ -172,26 +172,16 @@ SPIES = {
 }
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", SPIES)
 def test_the_expected_output_is_not_to_be_found(
-    level: SandboxLevel, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jail: Jail, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STROP_GOLD", SECRET)
     (tmp_path / "strop-gold").write_text(SECRET)
     case = Case(stdin="nothing", expected=SECRET)
-    with Jail(level, LIMITS) as jail:
-        run = jail.run(SPIES[name], stdin=case.stdin)
+    run = jail.run(SPIES[name], stdin=case.stdin)
     assert SECRET not in run.stdout + run.detail
-    assert tally(level, SPIES[name], case) == 0
-
-
-def tally(level: SandboxLevel, program: str, *cases: Case, fn_name: str | None = None) -> int:
-    """How many cases pass."""
-    problem = Cases(fn_name, cases)
-    return run_cases(
-        program, problem, GradeMode.LENIENT, level=level, limits=LIMITS, total_seconds=60, run_all=True
-    ).num_passed
+    assert failure_of(run, case, None, GradeMode.LENIENT) is not None
 
 
 FORGED = {
@@ -226,13 +216,14 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", FORGED)
-def test_a_forged_result_does_not_score(level: SandboxLevel, name: str) -> None:
-    cases = [Case(arguments=(2,), expected=[9, 9]), Case(arguments=(3,), expected=[9, 10])]
-    assert tally(level, FORGED[name], *cases, fn_name="f") == 0
-    printed = [Case(stdin="2", expected="99"), Case(stdin="3", expected="910")]
-    assert tally(level, FORGED[name], *printed) == 0
+def test_a_forged_result_does_not_score(jail: Jail, name: str) -> None:
+    for case in (Case(arguments=(2,), expected=[9, 9]), Case(arguments=(3,), expected=[9, 10])):
+        run = jail.run(FORGED[name], fn_name="f", arguments=case.arguments)
+        assert failure_of(run, case, "f", GradeMode.LENIENT) is not None
+    for case in (Case(stdin="2", expected="99"), Case(stdin="3", expected="910")):
+        run = jail.run(FORGED[name], stdin=case.stdin)
+        assert failure_of(run, case, None, GradeMode.LENIENT) is not None
 
 
 def test_signals_do_not_reach_the_grader(jail: Jail) -> None:
