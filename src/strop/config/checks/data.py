@@ -9,7 +9,21 @@ from strop.config.checks.refusal import Refusal
 from strop.config.data import ReasoningGymSource
 from strop.config.root import Config
 
-_TASKS = ("gsm8k", "math", "columns")
+_TASKS = (
+    "gsm8k",
+    "math",
+    "math_verify",
+    "final_answer",
+    "choice",
+    "exact",
+    "f1",
+    "numeric",
+    "regex",
+    "json_schema",
+    "code",
+    "columns",
+)
+"""As `strop.tasks.build` has them; config imports no tasks."""
 _REASONING_GYM = "reasoning_gym:"
 
 
