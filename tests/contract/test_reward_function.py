@@ -24,6 +24,7 @@ def function(name: str) -> RewardFunction:
 IMPLEMENTATIONS: dict[str, tuple[Callable[[], RewardFunction], str]] = {
     "gsm8k": (lambda: grader("gsm8k"), "#### 7"),
     "math": (lambda: grader("math"), r"\boxed{7}"),
+    "code": (lambda: grader("code"), "```python\nprint(7)\n```"),
     "reasoning_gym": (lambda: grader("reasoning_gym:chain_sum"), "<answer>7</answer>"),
     "per sample": (lambda: function("score"), "7"),
     "per sample, async": (lambda: function("score_async"), "7"),
@@ -37,7 +38,8 @@ def case(request: pytest.FixtureRequest) -> tuple[RewardFunction, str]:
     return build(), right
 
 
-COLUMNS = {"question": "3 + 4 =", "answer": "7", "metadata": {}}
+TESTS = {"inputs": ["3 4"], "outputs": ["7"]}
+COLUMNS = {"question": "3 + 4 =", "answer": "7", "metadata": {}, "tests": TESTS}
 
 
 def test_parts_come_in_the_order_of_the_samples(case: tuple[RewardFunction, str]) -> None:
