@@ -318,7 +318,7 @@ BROKEN_REWARDS = {
         "def juge(completion):\n    return 1\n",
         ["must have the function 'judge'", "did you mean 'juge'?"],
     ),
-    "something_that_is_no_function": ("judge = 3\n", ["'judge' in my_reward.py must be a function, got int"]),
+    "something_that_is_no_function": ("judge = 3\n", ["my_reward.py must be a function, got int", "'judge'"]),
     "an_unknown_column": (
         "def judge(completion, anser):\n    return 1\n",
         ["'anser'", "did you mean 'answer'?", "columns found: answer, prompt, question"],

@@ -24,7 +24,7 @@ from strop.models.fused.attention import FusedAttention
 from strop.models.fused.norm import FusedRMSNorm
 from strop.models.fused.rotary import rotate
 from strop.models.lora import attach_adapters
-from support.tiny import FAMILIES, tiny_config, tiny_model
+from support.tiny import FAMILIES, HYBRID_FAMILIES, tiny_config, tiny_model
 
 NUM_TOKENS = 40
 
@@ -148,6 +148,11 @@ def test_attention_that_scales_far_positions_keeps_its_original() -> None:
     rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 8.0, "original_max_position_embeddings": 64}
     model = tiny_other(Ministral3Config, rope_parameters={**rope, "llama_4_scaling_beta": 0.1})
     assert "Ministral3Attention" not in fuse_layers(model)
+
+
+@pytest.mark.parametrize("family", HYBRID_FAMILIES)
+def test_a_model_with_layers_that_carry_a_state_keeps_its_layers(family: str) -> None:
+    assert fuse_layers(tiny_model(family)) == {}
 
 
 class _LouderNorm(nn.Module):

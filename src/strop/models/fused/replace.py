@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from strop.models.attention.interface import LAYOUT_KEYWORD, AttentionCall
+from strop.models.attention.layer_kinds import supports_shared_prefix
 from strop.models.attention.tree import TreeLayout
 from strop.models.fused.attention import AttentionOptions, FusedAttention
 from strop.models.fused.norm import FusedRMSNorm
@@ -47,11 +48,12 @@ class LayerCalls:
 def fuse_layers(hf_model: PreTrainedModel) -> dict[str, int]:
     """Replaces what it can in place; returns how many layers of each of the model's classes were replaced.
 
-    `hf_model` is a causal language model on the CPU, loaded with the packed attention and in evaluation mode, without
-    layers that carry a state. Models of other dtypes or on other devices are left as they are.
+    `hf_model` is a causal language model on the CPU, loaded with the packed attention and in evaluation mode. Models
+    of other dtypes, on other devices, or with layers that carry a state (they are sampled from through transformers'
+    own cache) are left as they are.
     """
     bound = MAX_RELATIVE_DIFFERENCE.get(hf_model.dtype)
-    if bound is None or hf_model.device.type != "cpu":
+    if bound is None or hf_model.device.type != "cpu" or not supports_shared_prefix(hf_model.config):
         return {}
     layers = _record(hf_model)
     replaced: dict[str, int] = {}
@@ -67,8 +69,10 @@ def fuse_layers(hf_model: PreTrainedModel) -> dict[str, int]:
 
 
 def _norms(calls: LayerCalls) -> Iterator[nn.Module]:
-    """Yields candidates for a module that has nothing but a weight and an eps."""
+    """Yields candidates for a module of a weight and an eps that is called with one tensor and nothing else."""
     module = calls.module
+    if any(len(arguments) != 1 or keywords for arguments, keywords in calls.inputs):
+        return
     parameters = dict(module.named_parameters())
     eps = next((vars(module)[name] for name in EPS_NAMES if name in vars(module)), None)
     if list(parameters) == ["weight"] and eps is not None and not any(module.children()):
