@@ -13,8 +13,9 @@ import pytest
 from strop.tasks.grading.code import CodeOptions, grade_code, last_program
 from strop.tasks.grading.grade import GoldError, GradeMode
 from strop.tasks.grading.table import load_grader
-from strop.tasks.sandbox.cases import read_cases
+from strop.tasks.sandbox.cases import Case, read_cases
 from strop.tasks.sandbox.client import SandboxError
+from strop.tasks.sandbox.compare import prints_right, returns_right
 
 STRICT, LENIENT = GradeMode
 SUMS = json.dumps({"inputs": ["1 2\n", "30 4\n"], "outputs": ["3\n", "34\n"]})
@@ -75,6 +76,59 @@ ROWS = [
 def test_a_program_scores_where_it_passes_every_test(response: str, gold: str, mode: GradeMode, score: int) -> None:
     grade = grade_code(response, gold, mode)
     assert (grade.score, grade.mode) == (score, mode), grade.reason
+
+
+@pytest.mark.parametrize(
+    ("word", "expected", "is_right"),
+    [
+        ("1000000007", "1000000007", True),
+        ("1000000107", "1000000007", False),
+        ("123456790", "123456789", False),
+        ("0010", "10", False),
+        ("1_0", "10", False),
+        ("1e1", "10", False),
+        ("+10", "10", False),
+        ("10.0", "10", True),
+        ("10.0000001", "10", False),
+        ("10", "0010", False),
+        ("10", "10.0", True),
+        ("1e1", "10.0", True),
+        ("1_0", "10.0", False),
+        ("0.33333334", "0.3333333333", True),
+        ("0.3334", "0.3333333333", False),
+        ("inf", "1.0", False),
+        ("nan", "1.0", False),
+        ("1e999", "1e500", False),
+        ("1e999", "1.0", False),
+        ("\N{ARABIC-INDIC DIGIT ONE}.0", "1.0", False),
+    ],
+)
+def test_leniently_integers_are_printed_exactly_and_floats_nearly(word: str, expected: str, is_right: bool) -> None:
+    assert prints_right(word, Case(expected=expected), LENIENT) is is_right
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "is_right"),
+    [
+        ("1000000107", 1000000007, False),
+        ("[10, 123456790]", [10, 123456789], False),
+        ("10.0", 10, True),
+        ("10.0000001", 10, False),
+        ("10", 10.0, True),
+        ("0.33333334", 0.3333333333, True),
+        ("0.3334", 0.3333333333, False),
+        ("true", 1, False),
+        ("1", True, False),
+        (str(10**400), 1.0, False),
+        (str(10**400), 1, False),
+        (str(10**400), 10**400, True),
+        ("1" * 5000, 1.0, False),
+        ("Infinity", 1.0, False),
+        ("NaN", 1.0, False),
+    ],
+)
+def test_leniently_integers_are_returned_exactly_and_floats_nearly(result: str, expected: Any, is_right: bool) -> None:
+    assert returns_right(result, Case(expected=expected), LENIENT) is is_right
 
 
 def test_the_grader_is_in_the_table_with_its_options() -> None:

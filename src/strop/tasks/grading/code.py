@@ -52,8 +52,9 @@ def grade_code(
 ) -> Grade:
     """Grades by running tests.
 
-    STRICT: the same lines, white space at their ends aside; the same JSON value and kind. LENIENT: numbers within
-    1e-6, white space of any kind. Raises GoldError for tests that cannot be read, SandboxError where the sandbox fails.
+    STRICT: the same lines, white space at their ends aside; the same JSON value and kind. LENIENT: integers
+    exactly, other numbers within 1e-6, white space of any kind. Raises GoldError for tests that cannot be read,
+    SandboxError where the sandbox fails.
     """
     options = options or CodeOptions()
     problem = read_cases(gold)

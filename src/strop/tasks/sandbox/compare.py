@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 from strop.tasks.grading.grade import GradeMode
@@ -9,10 +10,16 @@ from strop.tasks.sandbox.cases import Case
 
 _TOLERANCE = 1e-6
 _MOST_DEPTH = 100
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def prints_right(stdout: str, case: Case, mode: GradeMode) -> bool:
-    """STRICT: the same lines, white space at their ends aside. LENIENT: the same words, numbers within 1e-6."""
+    """STRICT: the same lines, white space at their ends aside. LENIENT: the same words.
+
+    A word that should be a number with a point or an exponent may be off by 1e-6; an integer may not, and has only
+    zeros behind a point.
+    """
     if mode is GradeMode.STRICT:
         return _lines(stdout) == _lines(case.expected)
     words, expected = stdout.split(), case.expected.split()
@@ -20,7 +27,10 @@ def prints_right(stdout: str, case: Case, mode: GradeMode) -> bool:
 
 
 def returns_right(result: str, case: Case, mode: GradeMode) -> bool:
-    """STRICT: the same value and kind. LENIENT: numbers within 1e-6, and an expected list of one may be bare."""
+    """STRICT: the same value and kind. LENIENT: an expected list of one may be bare.
+
+    LENIENT also takes a number within 1e-6 of an expected one with a point, and one equal to an expected integer.
+    """
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -38,10 +48,10 @@ def _lines(text: str) -> list[str]:
 def _close_words(word: str, expected: str) -> bool:
     if word == expected:
         return True
-    try:
-        return math.isclose(float(word), float(expected), rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-    except ValueError:
-        return False
+    if _INTEGER.fullmatch(expected):
+        whole, point, rest = word.partition(".")
+        return whole == expected and bool(point) and not rest.strip("0")
+    return bool(_NUMBER.fullmatch(word) and _NUMBER.fullmatch(expected)) and _is_close(float(word), float(expected))
 
 
 def _equal(value: Any, expected: Any, mode: GradeMode, depth: int = 0) -> bool:
@@ -54,9 +64,17 @@ def _equal(value: Any, expected: Any, mode: GradeMode, depth: int = 0) -> bool:
         same_keys = value.keys() == expected.keys()
         return same_keys and all(_equal(value[key], expected[key], mode, depth + 1) for key in value)
     if mode is GradeMode.LENIENT and _is_number(value) and _is_number(expected):
-        return math.isclose(value, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+        return bool(value == expected) or (isinstance(expected, float) and _is_close(value, expected))
     return type(value) is type(expected) and bool(value == expected)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_close(value: float, expected: float) -> bool:
+    try:
+        value = float(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+    return math.isfinite(value) and math.isclose(value, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
