@@ -37,7 +37,11 @@ def test_this_machine_has_a_sandbox_or_says_why_not() -> None:
 
 def test_the_check_of_a_level_notices_escapes() -> None:
     problem = check_level(SandboxLevel.NONE).problem or ""
-    for escape in ("read a file of the machine", "connect to a port", "start a process", "run another program"):
+    for escape in (
+        "read a file of the machine", "connect to a port", "start a process", "run another program",
+        "truncate a file", "empty a file of the machine by opening", "send to a socket", "can name a receiver",
+        "(F_SETOWN)", "(F_SETOWN_EX)", "(F_SETSIG)", "(FIOSETOWN)", "(SIOCSPGRP)",
+    ):  # fmt: skip
         assert escape in problem
 
 
@@ -60,6 +64,55 @@ def test_installed_packages_can_be_imported(jail: Jail) -> None:
         assert roomy.run("import numpy\nprint(numpy.arange(4).sum())").stdout == "6\n"
 
 
+def test_arrays_and_numbers_of_numpy_can_be_returned() -> None:
+    program = "import numpy\ndef f(): return [numpy.arange(3), numpy.int64(7), numpy.float32(0.5), numpy.bool_(True)]"
+    with Jail(strongest_level(), SandboxLimits(wall_seconds=30, cpu_seconds=30)) as roomy:
+        assert json.loads(roomy.run(program, fn_name="f").result) == [[0, 1, 2], 7, 0.5, True]
+
+
+ENDINGS = {
+    "exit": "print(1)\nexit()\nprint(2)",
+    "quit": "print(1)\nquit(0)\nprint(2)",
+    "an exit handler": "import atexit\natexit.register(print, 1)",
+    "the first standard output": "import io, sys\nsys.__stdout__.write('1\\n')\nsys.stdout = io.StringIO()",
+    "a closed output": "import sys\nprint(1)\nsys.stdout.close()",
+    "no output": "import sys\nprint(1)\nsys.stdout = None",
+    "its own file": "print(len(__file__) // len(__file__))",
+    "a pair of connected sockets": ("import socket\na, b = socket.socketpair()\na.close()\nprint(len(b.recv(1)) + 1)"),
+    "an event loop": "import asyncio\nasync def main(): print(1)\nasyncio.run(main())",
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_program_ends_as_in_any_python(jail: Jail, name: str) -> None:
+    run = jail.run(ENDINGS[name])
+    assert (run.end, run.stdout) == (RunEnd.RETURNED, "1\n"), run.detail
+
+
+@pytest.mark.skipif(SandboxLevel.NAMESPACES not in LEVELS, reason="no namespaces here")
+def test_threads_are_waited_for() -> None:
+    program = (
+        "import threading, time\ndef main():\n    time.sleep(0.2)\n    print(1)\nthreading.Thread(target=main).start()"
+    )
+    pool = "from concurrent.futures import ThreadPoolExecutor as Pool\nPool(2).submit(print, 1)"
+    with Jail(SandboxLevel.NAMESPACES, LIMITS) as jail:
+        assert [jail.run(source).stdout for source in (program, pool)] == ["1\n", "1\n"]
+
+
+def test_a_called_function_finds_the_usual_names_but_not_itself(jail: Jail) -> None:
+    program = (
+        "class Solution:\n"
+        "    @cache\n"
+        "    def f(self, n: int) -> List[int]:\n"
+        "        counts: Dict[int, int] = Counter(deque([n, n]))\n"
+        "        return [pow(n, 2, 3), bisect.bisect([1, 2], n), math.gcd(n, 4), inf > n, *counts.values()]"
+    )
+    run = jail.run(program, fn_name="f", arguments=[2])
+    assert (run.end, run.result) == (RunEnd.RETURNED, "[1, 2, 2, true, 2]"), run.detail
+    assert jail.run("x = 1", fn_name="gcd", arguments=[4, 6]).end is RunEnd.NO_FUNCTION
+    assert jail.run("print(gcd(4, 6))").end is RunEnd.FAILED
+
+
 def test_what_a_program_leaves_behind_is_not_there_for_the_next_run_of_its_modules(jail: Jail) -> None:
     jail.run("import builtins, json\nbuiltins.print = None\njson.loads = None\nseen = 1")
     run = jail.run("import json\nprint(json.loads('1'), 'seen' in globals())")
@@ -75,7 +128,13 @@ def test_what_a_program_leaves_behind_is_not_there_for_the_next_run_of_its_modul
         ("import ctypes; ctypes.string_at(0)", "by signal 11"),
         ("import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nf()", ""),
         ("import os; os.abort()", "by signal 6"),
-        ("import sys; sys.stdout.close(); sys.stdout = None", ""),
+        ("import sys; sys.stdout = 3", "AttributeError"),
+        ("import sys; sys.exit(96)", "exit code 96"),
+        ("import os; os._exit(96)", "exit code 96"),
+        (
+            "import os\nfor n in range(3, 256):\n    try: os.write(n, b'x')\n    except OSError: pass\nos._exit(96)",
+            "96",
+        ),
     ],
 )
 def test_a_program_that_fails_is_told(jail: Jail, program: str, end: str) -> None:
@@ -246,6 +305,23 @@ def test_signals_do_not_reach_the_grader(jail: Jail) -> None:
     assert not reached.is_set()
 
 
+def test_the_kernel_sends_no_signals_in_its_name(jail: Jail) -> None:
+    program = (
+        "import fcntl, os, socket, struct\n"
+        "me, pipe, pair = os.getpid(), os.pipe()[0], socket.socketpair()[0]\n"
+        "owner = struct.pack('2i', 1, me)\n"
+        "deeds = [lambda: fcntl.fcntl(pipe, 8, me), lambda: fcntl.fcntl(pipe, 15, owner)]\n"
+        "deeds += [lambda: fcntl.fcntl(pipe, 10, 9)]\n"
+        "deeds += [lambda: fcntl.ioctl(pair, 0x8901, owner), lambda: fcntl.ioctl(pair, 0x8902, owner)]\n"
+        "for number, deed in enumerate(deeds):\n"
+        "    try: deed()\n"
+        "    except PermissionError: print('refused', number)\n"
+        "fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_NONBLOCK)"
+    )
+    run = jail.run(program)
+    assert (run.end, run.stdout.count("refused")) == (RunEnd.RETURNED, 5), run
+
+
 def test_the_network_is_out_of_reach(jail: Jail) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
@@ -256,6 +332,8 @@ def test_the_network_is_out_of_reach(jail: Jail) -> None:
         with pytest.raises(TimeoutError):
             server.accept()
     assert jail.run("import socket; socket.socket(socket.AF_UNIX)").end is RunEnd.FAILED
+    assert jail.run("import socket; socket.socketpair(type=socket.SOCK_DGRAM)").end is RunEnd.FAILED
+    assert jail.run("import socket; socket.socketpair()[0].send(b'x')").end is RunEnd.FAILED
     assert jail.run("import urllib.request; urllib.request.urlopen('http://localhost')").end is RunEnd.FAILED
 
 
@@ -275,6 +353,7 @@ def test_nothing_outside_of_the_scratch_folder_is_changed(jail: Jail, tmp_path: 
         "deeds += [lambda: os.remove(file), lambda: os.rename(file, file + '.new')]\n"
         "deeds += [lambda: os.link(file, file + '.link')]\n"
         "deeds += [lambda: os.chmod(file, 0o644), lambda: os.chown(file, 1, 1), lambda: os.utime(file, (0, 0))]\n"
+        "deeds += [lambda: os.open(file, os.O_RDONLY | os.O_TRUNC)]\n"
         "deeds += [lambda: os.truncate(file, 0), lambda: os.setxattr(file, 'user.x', b'x')]\n"
         "deeds += [lambda: open('/proc/self/comm', 'w'), lambda: open('/dev/shm/x', 'w')]\n"
         "for number, deed in enumerate(deeds):\n"

@@ -26,7 +26,6 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from strop.tasks.sandbox.jail import main; del sys.path[0]; "
     "main(int(sys.argv[2]))"
 )
-_UNCONFINED = 96
 
 
 class SandboxError(RuntimeError):
@@ -142,9 +141,9 @@ def installed_packages() -> list[str]:
 
 
 def _run(answer: dict[str, Any]) -> Run:
+    if answer["unconfined"] is not None:
+        raise SandboxError(answer["unconfined"])
     code = answer["exit"]
-    if code == _UNCONFINED:
-        raise SandboxError(answer["stderr"])
     match code:
         case None:
             end, detail = RunEnd.OUT_OF_TIME, f"after {answer['wall_seconds']:.1f} s"

@@ -20,11 +20,13 @@ from typing import Any, NoReturn
 from strop.tasks.isolation.frames import FrameReader, send_frame
 from strop.tasks.sandbox.confine import SCRATCH, confine, die_with_parent, enter_namespaces
 from strop.tasks.sandbox.limits import SandboxLevel, SandboxLimits
-from strop.tasks.sandbox.program import RAISED, RESULT_FD, run_program
+from strop.tasks.sandbox.program import GIVEN_MODULES, RAISED, RESULT_FD, run_program
 
 _SHOWN_BYTES = 2000
-_UNCONFINED = 96
-_WARM = ("bisect", "collections", "copy", "functools", "heapq", "io", "itertools", "math", "random", "re", "string")
+_TELLING_FD = RESULT_FD + 1
+"""A run tells here that it is confined, and closes it before the program's code runs."""
+_CONFINED = b"confined"
+_WARM = (*GIVEN_MODULES, "copy", "io", "random", "re", "string")
 
 
 def main(control_fd: int) -> NoReturn:
@@ -82,13 +84,17 @@ class _Runs:
         """Runs one test in a fork and tells how it ended and what it wrote."""
         names = ("stdin", "stdout", "stderr", "result")
         files = {name: os.memfd_create(name, os.MFD_CLOEXEC) for name in names}
+        told, telling = os.pipe()
+        files |= {"told": told, "telling": telling}
         try:
             _fill(files["stdin"], request["stdin"])
             jail = os.getpid()
             child = os.fork()
             if child == 0:
                 self._become_run(jail, request, files)
+            os.close(files.pop("telling"))
             end = self._wait(child, request["wall_seconds"])
+            end["unconfined"] = _unconfined(os.read(told, _SHOWN_BYTES), is_over=end["exit"] is not None)
             stdout, result = (self._read(files[name], self._limits.output_bytes) for name in ("stdout", "result"))
             return {**end, "stdout": stdout, "result": result, "stderr": self._read(files["stderr"], _SHOWN_BYTES)}
         finally:
@@ -96,12 +102,14 @@ class _Runs:
                 os.close(descriptor)
 
     def _become_run(self, jail: int, request: dict[str, Any], files: dict[str, int]) -> NoReturn:
+        telling = files["telling"]
         try:
             os.setsid()
-            moved = [os.dup(files[name]) for name in ("stdin", "stdout", "stderr", "result")]
+            moved = [os.dup(files[name]) for name in ("stdin", "stdout", "stderr", "result", "telling")]
             for place, descriptor in enumerate(moved):
                 os.dup2(descriptor, place)
-            os.closerange(RESULT_FD + 1, 4096)
+            telling = _TELLING_FD
+            os.closerange(_TELLING_FD + 1, 4096)
             os.environ.clear()
             os.environ.update({"HOME": SCRATCH, "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
             os.chdir(SCRATCH if self._level is SandboxLevel.NAMESPACES else "/")
@@ -111,9 +119,11 @@ class _Runs:
             confine(self._level, self._limits, self._user, self._packages)
             if os.getppid() != jail:
                 os._exit(RAISED)
+            os.write(_TELLING_FD, _CONFINED)
+            os.close(_TELLING_FD)
         except BaseException as error:  # noqa: BLE001 - nothing may run unconfined
-            os.write(2, f"the sandbox could not be closed: {error}".encode())
-            os._exit(_UNCONFINED)
+            os.write(telling, f"the sandbox could not be closed: {error}".encode())
+            os._exit(RAISED)
         try:
             run_program(request["program"], request["fn_name"], request["arguments"])
         finally:
@@ -143,6 +153,13 @@ def _fill(descriptor: int, text: str) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _unconfined(told: bytes, *, is_over: bool) -> str | None:
+    """Why the program's code was not reached; None where it was, or where time ran out before."""
+    if told == _CONFINED or not (told or is_over):
+        return None
+    return told.decode(errors="replace") or "the run ended before it was confined"
 
 
 def _reap() -> bool:

@@ -1,9 +1,9 @@
 """The system calls that untrusted code is refused, as a seccomp filter (Linux, x86-64 and arm64).
 
 The filter is a small program for the kernel's packet-filter machine (linux/filter.h, linux/seccomp.h). It refuses new
-processes, other programs, sockets, signals to others, debugging of others, mounts, changes of modes and owners of
-files, keys, other forms of shared memory, and every system call that is newer than this table. Threads are allowed or
-refused as asked.
+processes, other programs, sockets but pairs of streams, signals to others, debugging of others, mounts, changes of
+modes and owners of files, keys, other forms of shared memory, and every system call that is newer than this table.
+Threads are allowed or refused as asked.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from strop.tasks.sandbox.system import SystemCallError, call_prctl
 
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER_MODE = 38, 22, 2
 _CLONE_THREAD = 0x10000
 _NEWEST = 450
@@ -35,7 +35,7 @@ _REFUSED = {
     "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
     # network
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
-    "accept4": (288, 242),
+    "accept4": (288, 242), "sendto": (44, 206), "sendmsg": (46, 211), "sendmmsg": (307, 269),
     # memory that no limit counts
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180), "move_pages": (279, 239),
@@ -55,7 +55,7 @@ _REFUSED = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "chown": (92, None), "fchown": (93, 55),
     "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "utime": (132, None),
-    "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "truncate": (76, 45), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
     # doors into the kernel
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "keyctl": (250, 219), "add_key": (248, 217),
@@ -63,6 +63,10 @@ _REFUSED = {
 }  # fmt: skip
 _CLONE, _CLONE3, _KILL_CALL, _TGKILL, _PRLIMIT = (56, 220), (435, 435), (62, 129), (234, 131), (302, 261)
 _PRCTL, _PR_SET_PDEATHSIG = (157, 167), 1
+_FCNTL, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = (72, 25), 8, 10, 15
+_IOCTL, _FIOSETOWN, _SIOCSPGRP = (16, 29), 0x8901, 0x8902
+_SOCKETPAIR, _NOT_UNIX, _NOT_A_STREAM = (53, 199), 0xFFFFFFFE, 0xE
+"""Bits that AF_UNIX and SOCK_STREAM do not have, and all other families and kinds do."""
 
 
 class _Program(ctypes.Structure):
@@ -107,7 +111,13 @@ def _instructions(architecture: int, column: int, *, allow_threads: bool) -> lis
     lines += _only_if(_KILL_CALL[column], _EQUAL, os.getpid())
     lines += _only_if(_TGKILL[column], _EQUAL, os.getpid())
     lines += _only_if(_PRLIMIT[column], _EQUAL, 0)
-    lines += _never_if(_PRCTL[column], _PR_SET_PDEATHSIG)  # it dies with its jail
+    lines += _never_if(_PRCTL[column], _FIRST_ARGUMENT, _EQUAL, _PR_SET_PDEATHSIG)  # it dies with its jail
+    for command in (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX):  # the kernel would send signals in its name
+        lines += _never_if(_FCNTL[column], _SECOND_ARGUMENT, _EQUAL, command)
+    for command in (_FIOSETOWN, _SIOCSPGRP):
+        lines += _never_if(_IOCTL[column], _SECOND_ARGUMENT, _EQUAL, command)
+    lines += _never_if(_SOCKETPAIR[column], _FIRST_ARGUMENT, _ANY_BIT, _NOT_UNIX)
+    lines += _never_if(_SOCKETPAIR[column], _SECOND_ARGUMENT, _ANY_BIT, _NOT_A_STREAM)  # others can name a receiver
     return [*lines, _line(_RETURN, _ALLOW)]
 
 
@@ -120,14 +130,14 @@ def _refuse(test: int, value: int, error: int) -> list[bytes]:
     return [_line(test, value, 0, 1), _line(_RETURN, _ERRNO | error)]
 
 
-def _never_if(number: int, value: int) -> list[bytes]:
-    """Refuses a system call where its first argument is this value."""
+def _never_if(number: int, argument: int, test: int, value: int) -> list[bytes]:
+    """Refuses a system call where the low 32 bits of an argument, all that the kernel reads of it, pass the test."""
     return [
         _line(_EQUAL, number, 0, 4),
-        _line(_LOAD, _FIRST_ARGUMENT),
-        _line(_EQUAL, value, 0, 1),
+        _line(_LOAD, argument),
+        _line(test, value, 0, 1),
         _line(_RETURN, _ERRNO | errno.EPERM),
-        _line(_RETURN, _ALLOW),
+        _line(_LOAD, _NUMBER),
     ]
 
 

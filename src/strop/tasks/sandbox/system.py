@@ -12,6 +12,8 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_OLDEST_LANDLOCK = 3
+"""Older ones do not hold `truncate`, nor an open for reading that empties the file."""
 _PR_CAPBSET_DROP, _LAST_CAPABILITY = 24, 63
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
@@ -83,9 +85,14 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: list[str]) -> None:
-    """Refuses this process all files but those below `readable`, which it may read, and all TCP ports (Landlock)."""
+    """Refuses this process all files but those below `readable`, which it may read, and all TCP ports (Landlock).
+
+    Raises SystemCallError where the kernel has no Landlock or an old one.
+    """
     version = landlock_version()
-    files = (1 << 13) - 1 | (1 << 13 if version >= 2 else 0) | (1 << 14 if version >= 3 else 0)
+    if version < _OLDEST_LANDLOCK:
+        raise SystemCallError(f"Landlock must be of version {_OLDEST_LANDLOCK} (Linux 6.2), got version {version}")
+    files = (1 << 15) - 1
     files |= 1 << 15 if version >= 5 else 0
     rules = struct.pack("=Q", files) if version < 4 else struct.pack("=QQ", files, 3)
     if version >= 6:
