@@ -18,6 +18,7 @@ from strop.errors import DataError, nearest_hint
 from strop.tasks.grading.grade import Grade, GradeMode, Grader, gold_text
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
+from strop.tasks.sandbox.client import SandboxError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def grade_answer(
     """Grades one response by the grader called `scorer`; without a mode, by the grader's default.
 
     `arguments` are the grader's options as JSON. Raises OptionError for an unknown grader, mode or option, GoldError
-    for a gold answer that the grader cannot read, UndecidedError where it runs out of time.
+    for a gold answer that the grader cannot read, UndecidedError where it runs out of time,
+    SandboxError and NoSandboxError where programs cannot be run.
     """
     grader = _grader(scorer, arguments)
     modes = GRADERS[scorer].modes
@@ -83,7 +85,7 @@ def grade_row(row: GradeRow, default_mode: GradeMode | None = None) -> Grade:
         mode = default_mode
     try:
         return grade_answer(row.scorer, row.response, row.gold, mode, row.arguments)
-    except (ValueError, TimeoutError) as error:
+    except (ValueError, TimeoutError, OverflowError, SandboxError) as error:
         raise DataError(f"{row.place}: {error}") from error
 
 

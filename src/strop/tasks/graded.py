@@ -9,6 +9,7 @@ from strop.data.errors import SettingError
 from strop.records import Group, RewardPart
 from strop.tasks.choice import ColumnChoice
 from strop.tasks.grading import GradeMode, gold_text, row_mode
+from strop.tasks.grading.code import CodeOptions
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
 from strop.tasks.isolation.limits import CallLimits, default_processes
@@ -62,6 +63,8 @@ class GradedReward:
         if mode not in self.modes:
             raise SettingError(f"mode of the grader {self.name!r} must be {' or '.join(self.modes)}, got {mode!r}")
         options = {key: value for key, value in arguments.items() if key != "mode"}
+        if self.name == "code":
+            _check_seconds(options, limits)
         configured = replace(self, mode=GradeMode(mode), limits=limits)
         if not options or self.bind is None:
             return configured
@@ -100,6 +103,16 @@ class GradedReward:
 
     def _place(self, group: Group, sample_index: int) -> str:
         return place_of(self.name, group.prompt.prompt_id, sample_index)
+
+
+def _check_seconds(options: Mapping[str, Any], limits: CallLimits) -> None:
+    """Raises SettingError where a slow program would be killed from outside: invalid, where it should score 0."""
+    total = options.get("total_seconds", CodeOptions.model_fields["total_seconds"].default)
+    if isinstance(total, int | float) and total >= limits.timeout_seconds:
+        raise SettingError(
+            f"total_seconds of the grader 'code' must be below rewards.timeout_seconds ({limits.timeout_seconds:g}), "
+            f"got {total:g}; lower it in rewards.arguments, or raise rewards.timeout_seconds"
+        )
 
 
 def _bound_grader(name: str, options: Mapping[str, Any]) -> Factory:

@@ -6,13 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from strop.data.errors import SettingError
+from strop.errors import DataError
+from strop.tasks.choice import ColumnChoice
+from strop.tasks.grade_rows import grade_rows
+from strop.tasks.graded import GradedReward
 from strop.tasks.grading.code import CodeOptions, grade_code, last_program
 from strop.tasks.grading.grade import GoldError, GradeMode
 from strop.tasks.grading.table import load_grader
+from strop.tasks.isolation.limits import CallLimits
 from strop.tasks.sandbox.cases import Case, read_cases
 from strop.tasks.sandbox.client import SandboxError
 from strop.tasks.sandbox.compare import prints_right, returns_right
@@ -147,6 +154,23 @@ def test_a_program_that_is_too_slow_is_wrong_and_not_invalid() -> None:
     assert time.monotonic() - start < 10
     assert grade.score == 0
     assert "test 1: out of time" in grade.reason
+
+
+def test_the_time_of_a_program_must_fit_into_the_time_of_a_reward() -> None:
+    reward = GradedReward.by_answer("code", ColumnChoice("data.answer_column", None, ("tests",)))
+    limits = CallLimits(timeout_seconds=30.0)
+    with pytest.raises(SettingError, match=r"below rewards.timeout_seconds \(30\), got 40"):
+        reward.configured({}, limits)
+    with pytest.raises(SettingError, match="got 30"):
+        reward.configured({"total_seconds": 30}, limits)
+    assert reward.configured({"total_seconds": 29}, limits).limits is limits
+
+
+def test_a_program_cannot_make_its_sample_invalid() -> None:
+    for deed in ("import os; os._exit(96)", "import sys; sys.exit(96)", "print(10**4000)"):
+        assert grade_code(fenced(deed), SUMS, LENIENT).score == 0
+    for value in ("10**400", "float('inf')", "10**5000"):
+        assert grade_code(fenced(f"def square(x): return {value}"), WRAPPED, LENIENT).score == 0
 
 
 @pytest.mark.parametrize(
@@ -311,3 +335,12 @@ def test_a_remote_sandbox_that_does_not_answer_is_given_up(serve: Callable[[Answ
 def test_a_remote_address_must_be_one() -> None:
     with pytest.raises(ValueError, match="must begin with http"):
         CodeOptions(remote_url="file:///etc/passwd")
+
+
+def test_a_sandbox_that_fails_names_the_row_of_a_file(tmp_path: Path, serve: Callable[[Answer], Server]) -> None:
+    server = serve(lambda _: (404, b""))
+    file = tmp_path / "rows.jsonl"
+    row = {"scorer": "code", "response": fenced(ADD), "gold": SUMS, "arguments": {"remote_url": server.url}}
+    file.write_text(f"\n{json.dumps(row)}\n")
+    with pytest.raises(DataError, match=r"rows.jsonl, line 2: .* must answer 200, got 404"):
+        list(grade_rows(file))
