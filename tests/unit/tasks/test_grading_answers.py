@@ -43,7 +43,7 @@ def test_gsm8k_strict(response: str, gold: str, score: float) -> None:
     [
         ("It is 18.", 1),
         ("#### 18 apples", 1),
-        ("#### 17 apples, not 18", 1),
+        ("#### 17 apples, now 18", 1),
         ("#### none, 18", 1),
         ("18, no, 17", 0),
         ("?", 0),

@@ -71,6 +71,23 @@ def test_another_number_never_scores(n: int, other: int, style: str, gold_style:
     assert load_grader("final_answer")(f"Answer: {answer}", gold, mode).score == 0
 
 
+TAKEN_BACK = (
+    "not {}", "never {}", "isn't {}", "certainly not {}", "more than {}", "less than {}", "at least {}", "at most {}",
+    "between 0.5 and {}", "0.5 to {}", "0.5 or {}", "{} or six", "{} to twenty", "{} dozen", "{} hundred",
+    "{} and a half",    "{} halves", "{} or more", "{} is wrong", "{} is not right", "half of {}", "{}, not",
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(SMALL, st.sampled_from(TAKEN_BACK), st.sampled_from(["Answer: {}", "The answer is {}.", "So the answer is {}"]))
+@pytest.mark.parametrize("name", ["math", "final_answer", "numeric", "gsm8k"])
+def test_a_right_value_that_its_sentence_takes_back_never_scores(name: str, n: int, words: str, line: str) -> None:
+    said = words.format(n)
+    for response in (line.format(said), line.format(words.format(f"${n}$")), f"#### {said}", rf"\boxed{{{said}}}"):
+        for mode in GradeMode:
+            assert load_grader(name)(response, str(n), mode).score == 0, response
+
+
 FRACTION_STYLES = {
     "plain": lambda v: f"{v.numerator}/{v.denominator}",
     "LaTeX": lambda v: rf"\frac{{{v.numerator}}}{{{v.denominator}}}",

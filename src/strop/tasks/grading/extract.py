@@ -5,6 +5,8 @@ The last mention wins, and an answer inside a thought does not count. All search
 
 import re
 
+from strop.tasks.grading.doubt import clause_before, is_doubted
+
 _OPEN_THOUGHT, _CLOSE_THOUGHT = "<think>", "</think>"
 
 BOX = (r"\boxed",)
@@ -16,7 +18,7 @@ _LABEL_LINE = re.compile(
     rf"^{_BEFORE}(?:the\s+)?(?:final\s+)?answer{_AROUND}(?:(?::|=|\bis\b\s*:?){_AROUND}(?P<rest>\S.*)?|)$",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"\banswer\b(?:\s+(?:is|would\s+be|must\s+be|=)|\s*[*_]*\s*[:=])(?:\s*:)?", re.IGNORECASE)
+_LABEL = re.compile(r"\banswer\b(?:\s+(?:is\b|would\s+be\b|must\s+be\b|=)|\s*[*_]*\s*[:=])(?:\s*:)?", re.IGNORECASE)
 _BARE_DECORATION = re.compile(r"^[\s*_`>~]+|[\s*_`~]+$")
 
 
@@ -81,11 +83,13 @@ def _first_line(lines: list[str]) -> str:
 
 
 def last_labelled(text: str) -> str | None:
-    """The rest of the line behind the last "answer is" or "answer:", wherever it stands; None without one."""
+    """The rest of the line behind the last "answer is" or "answer:"; None without one, and in "no answer is ..."."""
     found = None
     for match in _LABEL.finditer(text):
-        found = match.end()
-    return None if found is None else undecorated(text[found:].partition("\n")[0])
+        found = match
+    if found is None or is_doubted(clause_before(text, found.start()), ""):
+        return None
+    return undecorated(text[found.end() :].partition("\n")[0])
 
 
 def undecorated(text: str) -> str:

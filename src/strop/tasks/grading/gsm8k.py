@@ -3,9 +3,10 @@
 The gold answer is a number, or a whole GSM8K solution that ends with `#### number`.
 """
 
+from strop.tasks.grading.doubt import last_undoubted_number
 from strop.tasks.grading.extract import after_thought, last_marked
 from strop.tasks.grading.grade import GoldError, Grade, GradeMode
-from strop.tasks.grading.numbers import Number, last_number, read_number, same_currency
+from strop.tasks.grading.numbers import Number, read_number, same_currency
 
 MARKER = "####"
 
@@ -14,14 +15,15 @@ def grade_gsm8k(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) ->
     """Grades by the value of a number.
 
     STRICT: the line behind the last `####` must be one number (a currency sign, bold and a full stop aside).
-    LENIENT: the last number of that line counts, or that of the response where there is no marker.
+    LENIENT: the last number of that line counts, or that of the response where there is no marker, unless its
+    sentence takes it back as in "not 5" and "more than 5".
     Raises GoldError where the gold answer has no number.
     """
     gold_value = read_number(gold_number(gold))
     answer_part = after_thought(response)
     answer = last_marked(answer_part, MARKER)
     if mode is GradeMode.LENIENT and (answer is None or read_number(answer) is None):
-        answer = last_number(answer_part if answer is None else answer)
+        answer = last_undoubted_number(answer_part if answer is None else answer)
     if answer is None:
         return Grade(0.0, None, mode, f"no {MARKER} in the response" if mode is GradeMode.STRICT else "no number found")
     return _compared(answer, gold_value, mode)

@@ -9,11 +9,13 @@ import re
 from functools import lru_cache
 from typing import Literal
 
+from strop.tasks.grading.characters import plain_characters
 from strop.tasks.grading.compare import Comparison, LastResort
+from strop.tasks.grading.doubt import is_doubted, is_doubted_at, last_undoubted_number
 from strop.tasks.grading.extract import BOX, BOXES, after_thought, answer_line, last_box, last_labelled
 from strop.tasks.grading.grade import GoldError, Grade, GradeMode
 from strop.tasks.grading.latex import MAX_CHARACTERS, normal_text, unified
-from strop.tasks.grading.numbers import all_numbers, last_number
+from strop.tasks.grading.numbers import number_places
 from strop.tasks.grading.options import GraderOptions
 from strop.tasks.grading.structure import Node, read_structure
 
@@ -104,21 +106,27 @@ def _unboxed_answer(text: str, fallback: tuple[Fallback, ...]) -> str | None:
     labelled = answer_line(text) or last_labelled(text)
     if labelled and "answer_line" in fallback:
         return narrowed(labelled)
-    if "formula" in fallback and (formulas := _INLINE_MATH.findall(text)):
-        return str(formulas[-1])
-    return last_number(text) if "number" in fallback else None
+    if "formula" in fallback and (formulas := list(_INLINE_MATH.finditer(text))):
+        last = formulas[-1]
+        return None if is_doubted_at(text, *last.span()) else last[1]
+    return last_undoubted_number(text) if "number" in fallback else None
 
 
 def narrowed(line: str) -> str:
     """The one formula in a sentence such as "$5$, since 4 is even", or its one number; all of it where there are more.
 
-    Of "4 or 5" nothing is chosen: an answer that says two things is neither.
+    Of "4 or 5" nothing is chosen: an answer that says two things is neither. Nor is 5 the answer of "not 5".
     """
-    formulas = set(_INLINE_MATH.findall(line))
-    if formulas:
-        return str(formulas.pop()) if len(formulas) == 1 else line
-    numbers = all_numbers(line)
-    return numbers[0] if len(set(numbers)) == 1 and not _looks_like_formula(line) else line
+    line = plain_characters(line)
+    places = [match.span(1) for match in _INLINE_MATH.finditer(line)]
+    if not places and not _looks_like_formula(line):
+        places = number_places(line)
+    values = {line[start:stop].rstrip(".") for start, stop in places}
+    if len(values) != 1:
+        return line
+    start, stop = places[0][0], places[-1][1]
+    is_taken_back = is_doubted(line[:start], line[stop:]) or is_doubted_at(line, start, stop)
+    return line if is_taken_back else values.pop()
 
 
 def _looks_like_formula(line: str) -> bool:

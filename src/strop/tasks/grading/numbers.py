@@ -95,6 +95,12 @@ def last_number(text: str) -> str | None:
     return found[-1] if found else None
 
 
+def number_places(text: str) -> list[tuple[int, int]]:
+    """Where the numbers stand in a text in plain characters, without a full stop behind them."""
+    spans = (match.span() for match in _IN_TEXT.finditer(text))
+    return [(start, stop - (text[stop - 1] == ".")) for start, stop in spans]
+
+
 def all_numbers(text: str) -> list[str]:
     """The numbers that stand in a text as digits, in order."""
     return [match.group().rstrip(".") for match in _IN_TEXT.finditer(plain_characters(text))]

@@ -7,9 +7,10 @@ from fractions import Fraction
 
 from pydantic import Field
 
+from strop.tasks.grading.doubt import last_undoubted_number
 from strop.tasks.grading.grade import GoldError, Grade, GradeMode
 from strop.tasks.grading.latex import MAX_CHARACTERS, unified
-from strop.tasks.grading.numbers import Number, last_number, read_number
+from strop.tasks.grading.numbers import Number, read_number
 from strop.tasks.grading.options import GraderOptions
 from strop.tasks.grading.place import Place, missing, placed_answer
 from strop.tasks.grading.structure import Leaf, Relation, read_structure
@@ -34,8 +35,9 @@ def grade_numeric(
 ) -> Grade:
     """Grades by distance from a number.
 
-    STRICT: the answer must be one number. LENIENT: it may have a unit or `x =`, the last number of a sentence counts,
-    and 50 % may also be meant as 50. Raises GoldError where the gold answer is no number.
+    STRICT: the answer must be one number. LENIENT: it may have a unit or `x =`, the last number of a sentence counts
+    unless the sentence takes it back, and 50 % may also be meant as 50.
+    Raises GoldError where the gold answer is no number.
     """
     gold_number = read_number(gold.strip())
     if gold_number is None:
@@ -69,5 +71,5 @@ def _loosely(answer: str) -> tuple[str, Number | None]:
         node = node.sides[-1]
     if isinstance(node, Leaf) and node.number is not None:
         return answer, node.number
-    found = last_number(answer)
+    found = last_undoubted_number(answer)
     return (answer, None) if found is None else (found, read_number(found))

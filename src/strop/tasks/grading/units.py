@@ -6,6 +6,8 @@ r"""Units: what stands behind a number, in one spelling.
 
 import re
 
+from strop.tasks.grading.doubt import COMPARISONS, NEGATIONS, NUMBER_WORDS
+
 _NAMES = {
     "cm": "centimeter centimetre",
     "mm": "millimeter millimetre",
@@ -37,12 +39,21 @@ _CANONICAL = {spelling: name for name, spellings in _NAMES.items() for spelling 
 _POWER_WORDS = {"sq": "2", "square": "2", "cu": "3", "cubic": "3"}
 _POWER_BEHIND = {"squared": "2", "cubed": "3"}
 _SINGLE_LETTERS = frozenset("mghlLs")
-_NO_UNITS = frozenset(
-    re.findall(
-        r"\S+",
-        "pi theta alpha beta infty sqrt sin cos tan log ln exp or and is are not no to mod if for all i e x y z n k",
+_MAX_WORDS = 3
+_NO_UNITS = (
+    NEGATIONS
+    | NUMBER_WORDS
+    | COMPARISONS
+    | frozenset(
+        re.findall(
+            r"\S+",
+            "pi theta alpha beta infty sqrt sin cos tan log ln exp or and is isn are was be to from mod if then but "
+            "for all any at most least than between within up so either both maybe perhaps about approximately "
+            "plus minus base except only equals a an the i e x y z n k",
+        )
     )
 )
+"""Words behind a number that say something of it: `5 or six`, `5 dozen` and `5 is wrong` have no unit."""
 _POWER = r"(?:\s*\^\s*(?:\{\s*(\d)\s*\}|(\d)))?"
 _AS_TEXT = re.compile(rf"(?P<rest>.*\S)\s*\\text\{{\s*(?P<name>[A-Za-z][A-Za-z ./^0-9]*?)\s*\}}{_POWER}", re.DOTALL)
 _AS_WORDS = re.compile(rf"(?P<rest>.*[\d}})])\s*(?P<name>[A-Za-z]+(?:[ /][A-Za-z]+){{0,2}}){_POWER}", re.DOTALL)
@@ -60,15 +71,25 @@ def split_unit(text: str) -> tuple[str, str]:
         return base["rest"], f"base {base['base']}"
     for pattern in (_AS_TEXT, _AS_WORDS):
         match = pattern.fullmatch(text)
-        if match and (pattern is _AS_TEXT or _is_unit(match["name"], match["rest"], text)):
+        if match and (
+            _may_be_unit(match["name"]) if pattern is _AS_TEXT else _is_unit(match["name"], match["rest"], text)
+        ):
             return match["rest"].strip(), _canonical(match["name"], match[3] or match[4] or "")
     return text, ""
+
+
+def _may_be_unit(name: str) -> bool:
+    """Whether a text is at most three words, none of which says something of the number; behind `cm`, "squared" may."""
+    words = [word if len(word) == 1 else word.lower() for word in re.findall(r"[A-Za-z]+", name)]
+    if len(words) > 1 and words[-1] in _POWER_BEHIND:
+        words.pop()
+    return len(words) <= _MAX_WORDS and not any(word in _NO_UNITS for word in words)
 
 
 def _is_unit(name: str, rest: str, text: str) -> bool:
     """Whether bare letters behind a number are a unit: known ones, and words; `5x` and `5 or 6` have none."""
     words = re.split(r"[ /]", name)
-    if any(word in _NO_UNITS for word in words):
+    if not _may_be_unit(name):
         return False
     if _singular(words[0].lower()) in _CANONICAL and (len(name) > 1 or name in _SINGLE_LETTERS):
         return len(name) > 1 or text[len(rest)] == " "
