@@ -5,7 +5,8 @@
     replica --read---> s   /
 
 The last proven version is what movement is measured against. While the weights move less than can be seen, it
-stays where it is, so that many invisible steps add up to one that can be judged.
+stays where it is, so that many invisible steps add up to one that can be judged. A probe that the policy has left is
+written anew, right after it proved every replica: rounding grows as its tokens become unlikely.
 """
 
 import json
@@ -35,6 +36,9 @@ from strop.weight_sync.probe import (
 _STATE_NAME = "proof.json"
 _LEAST_NOISE_SHARE = 0.01
 """Noise is taken to be at least this share of the absolute bound: two identical kernels may differ by 0 at first."""
+
+_OUTWORN_SHARE = 0.25
+"""A probe is given up where rounding uses more than this share of the bound: the next steps might pass it."""
 
 _STATE_CODES = {Verdict.FAILED: -1, Verdict.INDISTINGUISHABLE: 0, Verdict.PROVEN: 1}
 
@@ -134,6 +138,19 @@ class WeightProof:
         if self.probe is None:
             settings = self.settings
             self.probe = await sample_probe(engine, settings.prompt_token_ids, settings.num_tokens, settings.seed)
+
+    def is_outworn(self, reports: Sequence[ReplicaReport]) -> bool:
+        """Whether the policy has moved away from the probe: its tokens became unlikely, and rounding shows in them.
+
+        Only a probe by which every replica was just proven may be given up: the next one starts from right weights.
+        """
+        is_proven = all(report.whole.verdict is Verdict.PROVEN for report in reports)
+        return is_proven and max(report.whole.largest_difference for report in reports) > _OUTWORN_SHARE * self.bound
+
+    def forget(self) -> None:
+        """Gives up the probe and what was measured by it; `prepare` has a new one written."""
+        self.probe = None
+        self._tracks = {}
 
     async def read(self, replica: Replica) -> SamplerReading:
         """Takes both readings of one replica."""

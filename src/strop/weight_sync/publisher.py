@@ -184,6 +184,10 @@ class Publisher:
     async def _prove(self) -> list[ReplicaReport]:
         started = await self._enter_proof()
         reports = self._judge(await self._readings())
+        if self._proof.is_outworn(reports):
+            self._proof.forget()
+            await self._each(lambda replica: self._proof.prepare(replica.engine), self._replicas[:1])
+            self._judge(await self._readings())
         self._clock.proof_seconds += time.perf_counter() - started
         return reports
 

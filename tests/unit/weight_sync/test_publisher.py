@@ -1,12 +1,13 @@
 """The publisher against samplers that are right, and against samplers that are broken on purpose."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from strop.errors import SyncError
 from strop.metrics import Metrics
@@ -79,6 +80,41 @@ def test_seconds_of_publication_and_proof_are_reported_apart() -> None:
     metrics = Rig().start()
     assert value(metrics, "timing/proof_seconds") > 0
     assert value(metrics, "timing/publish_seconds") > 0
+
+
+class RoundsCoarsely(Sampler):
+    """Scores as exactly as its numbers allow: an unlikely token is off by more than a likely one."""
+
+    error = 0.0
+
+    async def score(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        return [logprobs * np.float32(1 + self.error) for logprobs in await super().score(token_ids)]
+
+
+def test_a_probe_that_the_policy_has_left_is_written_anew_once_it_has_proven_the_sampler() -> None:
+    sampler = RoundsCoarsely()
+    rig = Rig(sampler)
+    rig.start()
+    rig.step_and_publish()
+    first = rig.proof.probe
+    sampler.error = 0.5 * BOUND / float(np.abs(rig.trainer.score(first.token_ids)).max())
+    assert value(rig.step_and_publish(), "sync/state") == 1
+    second = rig.proof.probe
+    assert second is not first
+    sampler.error = 0.0
+    assert value(rig.step_and_publish(), "sync/state") == 1
+    assert rig.proof.probe is second
+
+
+def test_a_probe_is_kept_while_the_weights_move_too_little_to_prove_anything() -> None:
+    sampler = RoundsCoarsely()
+    rig = Rig(sampler)
+    rig.start()
+    rig.step_and_publish()
+    first = rig.proof.probe
+    sampler.error = 0.5 * BOUND / float(np.abs(rig.trainer.score(first.token_ids)).max())
+    assert value(rig.step_and_publish(1e-9), "sync/state") != 1
+    assert rig.proof.probe is first
 
 
 # ------------------------------------------------------------------------------------------- broken on purpose
