@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from strop.tasks.grading.doubt import COMPARISONS, NEGATIONS, NUMBER_WORDS
 from strop.tasks.grading.evaluate import Value, evaluate, same_value
 from strop.tasks.grading.expression import Expression, UnreadableError
 from strop.tasks.grading.grade import GradeMode
-from strop.tasks.grading.latex import normal_text
+from strop.tasks.grading.parse import FUNCTIONS, GREEK
 from strop.tasks.grading.polynomial import proportion
 from strop.tasks.grading.structure import (
     Bracketed,
@@ -30,10 +31,14 @@ from strop.tasks.grading.structure import (
 
 _MIRRORED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _CURRENCIES = frozenset("$€£¥₹")
+_LETTERS = "|".join(sorted(GREEK - {"infty", "emptyset", "pi"}))
 _NAME = re.compile(
-    r"(?:\\?[A-Za-z]|\\[A-Za-z]{2,}|[A-Z]{2,4}|[A-Za-z]{3,}|\\angle[A-Z]+|\\overline\{[A-Z]+\})"
-    r"(?:_(?:\w|\{\w+\}))?'*(?:\([A-Za-z](?:,[A-Za-z])*\))?|\([A-Za-z](?:,[A-Za-z])+\)"
+    rf"(?:[A-Za-z]|\\(?:{_LETTERS})|[A-Z]{{2,4}}|\\angle ?[A-Z]+|\\overline\{{[A-Z]+\}})"
+    r"(?:_(?:\w|\{\w+\}))?'*(?:\([A-Za-z](?:, ?[A-Za-z])*\))?|\([A-Za-z](?:, ?[A-Za-z])+\)"
 )
+_WORDS = re.compile(r"(?:(?:the )?value of )?(?:[A-Za-z]|[A-Za-z]{3,}(?: [A-Za-z]{2,}){0,5})")
+_NO_NAMES = NEGATIONS | NUMBER_WORDS | COMPARISONS | FUNCTIONS | {"minus", "negative", "opposite", "inverse", "root"}
+_AS_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _TIME = re.compile(r"\d{1,2}:[0-5]\d")
 
 LastResort = Callable[[str, str], bool]
@@ -78,14 +83,18 @@ class Comparison:
         return False
 
     def _ordered(self, answers: Sequence[Node], golds: Sequence[Node]) -> bool:
-        return len(answers) == len(golds) and all(map(self.equal, answers, golds))
+        return len(answers) == len(golds) and all(map(self._equal_pieces, answers, golds))
+
+    def _equal_pieces(self, answer: Node, gold: Node) -> bool:
+        """Whether two pieces of structures are equal: there a set with one element is not that element."""
+        return isinstance(answer, SetOf) == isinstance(gold, SetOf) and self.equal(answer, gold)
 
     def _unordered(self, answers: Sequence[Node], golds: Sequence[Node]) -> bool:
         if len(answers) != len(golds):
             return False
         left = list(golds)
         for answer in answers:
-            place = next((place for place, gold in enumerate(left) if self.equal(answer, gold)), None)
+            place = next((place for place, gold in enumerate(left) if self._equal_pieces(answer, gold)), None)
             if place is None:
                 return False
             del left[place]
@@ -94,7 +103,7 @@ class Comparison:
     def _equal_leaves(self, answer: Leaf, gold: Leaf) -> bool:
         if answer.normal == gold.normal:
             return True
-        if not self._equal_units(answer.unit, gold.unit):
+        if not self._equal_units(answer.unit, gold.unit) or _is_percent_beside_unit(answer, gold):
             return False
         if answer.number is not None and gold.number is not None:
             return answer.number.value == gold.number.value or (self.is_lenient and _equal_in_percent(answer, gold))
@@ -103,12 +112,13 @@ class Comparison:
         return self.is_lenient and self._equal_in_value(answer, gold)
 
     def _equal_units(self, answer: str, gold: str) -> bool:
-        """Whether the units agree: a currency sign may always be missing on one side, LENIENT any unit."""
+        """Whether the units agree: a currency sign may be missing on one side, LENIENT any unit but a base."""
         if answer == gold:
             return True
         if answer and gold:
             return False
-        return self.is_lenient or (answer or gold) in _CURRENCIES
+        unit = answer or gold
+        return unit in _CURRENCIES or (self.is_lenient and not unit.startswith("base "))
 
     def _equal_in_value(self, answer: Leaf, gold: Leaf) -> bool:
         if answer.is_words or gold.is_words:
@@ -165,6 +175,13 @@ def _vector(matrix: Matrix) -> Sequence[Node]:
     return matrix.rows[0] if len(matrix.rows) == 1 else ()
 
 
+def _is_percent_beside_unit(answer: Leaf, gold: Leaf) -> bool:
+    """Whether one is in percent and the other has a unit: only one of the two may be missing."""
+    if answer.unit == gold.unit or _CURRENCIES & {answer.unit, gold.unit}:
+        return False
+    return any(leaf.number is not None and leaf.number.is_percent for leaf in (answer, gold))
+
+
 def _equal_in_percent(answer: Leaf, gold: Leaf) -> bool:
     if answer.number is None or gold.number is None or answer.number.is_percent == gold.number.is_percent:
         return False
@@ -205,7 +222,11 @@ def _readings(relation: Relation) -> list[Node]:
 
 
 def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(normal_text(text)) is not None
+    r"""Whether a side is the name of one unknown, `x`, `f(x)` or "area", and not such as `\sin x` or "not x"."""
+    text = _AS_TEXT.sub(r"\1", text).strip()
+    if _NAME.fullmatch(text):
+        return True
+    return _WORDS.fullmatch(text) is not None and _NO_NAMES.isdisjoint(text.lower().split())
 
 
 def _interval(relation: Relation, names: list[bool]) -> Bracketed | None:
@@ -231,7 +252,7 @@ def _equal_after_scaling(answer: Relation, gold: Relation) -> bool:
         return False
     factor = proportion(answer_value.top, gold_value.top)
     answer_sign, gold_sign = answer.signs[0], gold.signs[0]
-    if factor is None or (gold_sign not in ("=", r"\ne") and answer_value.bottom != gold_value.bottom):
+    if factor is None or answer_value.bottom != gold_value.bottom:
         return False
     return answer_sign == (gold_sign if factor > 0 else _MIRRORED.get(gold_sign, gold_sign))
 

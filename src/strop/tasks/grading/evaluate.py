@@ -72,6 +72,8 @@ def evaluate(expression: Expression) -> Value:
     match expression:
         case Num(value):
             return _whole(number(value))
+        case Sym("\\infty"):
+            raise UnreadableError("infinity is no number to calculate with")
         case Sym(name):
             return _whole(generated(IMAGINARY if name == "i" else Generator(name)))
         case Sum(terms):

@@ -37,14 +37,21 @@ _TOKEN = re.compile(
 )
 
 
+_DERIVATIVE = re.compile(
+    r"\\frac\s*\{\s*d ?([A-Za-z]?)\s*\}\s*\{\s*d ?([A-Za-z])\s*\}"
+    r"|(?<![A-Za-z\\])d([A-Za-z])\s*/\s*d([A-Za-z])(?![A-Za-z])"
+)
+"""One symbol, and no quotient from which the d could be cancelled."""
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_FUNCTIONS = _names(
+FUNCTIONS = _names(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp det gcd lcm max min sgn arg"
 )
-_GREEK = _names(
+GREEK = _names(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho sigma tau "
     "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega infty ell emptyset"
 )
@@ -56,7 +63,7 @@ _MAX_SIGNS_BEHIND = 6
 
 def parse_expression(text: str) -> Expression:
     """The formula that a text in one spelling (`latex.unified`) holds; raises UnreadableError where it holds none."""
-    return _Parser(_tokens(text)).whole()
+    return _Parser(_tokens(_DERIVATIVE.sub(r"\\text{d\1\3/d\2\4}", text))).whole()
 
 
 def _tokens(text: str) -> list[str]:
@@ -73,7 +80,7 @@ def _tokens(text: str) -> list[str]:
 
 def _letters(run: str) -> list[str]:
     r"""Splits a run of letters into variables; names of functions and Greek letters, and words, stay whole."""
-    if run in _FUNCTIONS or run in _GREEK or run == "sqrt":
+    if run in FUNCTIONS or run in GREEK or run == "sqrt":
         return ["\\" + run]
     is_word = len(run) >= _WORD_LETTERS or (len(run) > 1 and run.isupper())
     return [f"\\text{{{run}}}"] if is_word else list(run)
@@ -276,9 +283,9 @@ class _Parser:
             return self._root()
         if name in ("binom", "dbinom", "tbinom"):
             return Call("binom", (self._argument(), self._argument()))
-        if name in _FUNCTIONS:
+        if name in FUNCTIONS:
             return self._function(name)
-        if name in _GREEK:
+        if name in GREEK:
             return self._name("\\" + name)
         if "\\" + name in _NAMED:
             return self._name(f"\\{name}({self._raw_group()})")
@@ -321,7 +328,7 @@ class _Parser:
     def _bare_argument(self) -> Expression:
         r"""What a function without brackets takes: `\sin 2x` is the sine of 2x, `\sin x \cos x` a product of two."""
         factors = [self._signed_power()]
-        while self._starts_factor() and self._next[1:] not in _FUNCTIONS and self._next not in ("(", "[", "|"):
+        while self._starts_factor() and self._next[1:] not in FUNCTIONS and self._next not in ("(", "[", "|"):
             factors.append(self._beside(factors))
         return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
