@@ -10,9 +10,9 @@ from pathlib import Path
 
 NAMES = ("Mia", "Tom", "Ana", "Ben", "Zoe", "Max", "Ida", "Leo")
 THINGS = ("apples", "books", "coins", "shells", "marbles", "pencils")
-LARGEST = 20
+LARGEST = 12
 NUM_TRAINING, NUM_HELD_OUT = 600, 128
-NUM_HELD_OUT_PAIRS = 64
+NUM_HELD_OUT_PAIRS = 28
 
 
 def problem(rng: random.Random, first: int, second: int) -> dict[str, str]:
