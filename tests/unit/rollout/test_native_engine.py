@@ -268,3 +268,19 @@ def test_a_cancelled_call_leaves_the_engine() -> None:
         await engine.sleep()
 
     asyncio.run(cancel())
+
+
+def test_a_cancelled_call_leaves_the_others_as_they_would_be_alone() -> None:
+    async def cancel_the_first() -> tuple[list[int], list[int]]:
+        engine = make_engine()
+        first = asyncio.create_task(engine.generate(make_request([8, 9], 2, max_new_tokens=400)))
+        second = asyncio.create_task(engine.generate(make_request([11, 12, 13], 1, max_new_tokens=12)))
+        while engine.counters.decoded_tokens < 6:
+            await asyncio.sleep(0)
+        first.cancel()
+        (beside,) = await second
+        (alone,) = await make_engine().generate(make_request([11, 12, 13], 1, max_new_tokens=12))
+        return beside.token_ids.tolist(), alone.token_ids.tolist()
+
+    beside, alone = asyncio.run(cancel_the_first())
+    assert beside == alone

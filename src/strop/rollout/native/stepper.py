@@ -72,6 +72,7 @@ class Stepper:
         self.memory.release()
         self._members = None
 
+    @torch.inference_mode()
     def forget_finished(self) -> None:
         """Closes the gaps after samples were finished from outside."""
         self._retire()
