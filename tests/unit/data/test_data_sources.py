@@ -1,6 +1,7 @@
 """Sources: what is read, under which ids, and what is said about data that cannot be read."""
 
 import json
+import re
 from pathlib import Path
 
 import datasets
@@ -38,14 +39,14 @@ def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path: Path) -> None:
     ("bad_line", "what"),
     [
         ("{'q': 1}", "must be one JSON object"),
-        ('{"q": 1', "must be one JSON object"),
+        ('{"q": 1', "must be one JSON object, got '{\"q\": 1': Expecting ',' delimiter at 7\n"),
         ("[1, 2]", "must be a JSON object with columns, got list"),
         (b'{"q": "\xff"}', "must be UTF-8, got byte 0xff at 7"),
         ("[" * 100_000, "must be one JSON object"),
     ],
 )
 def test_a_bad_jsonl_line_is_named_by_file_and_line(tmp_path: Path, bad_line: str | bytes, what: str) -> None:
-    path = write_lines(tmp_path / "rows.jsonl", '{"q": 1}', "", bad_line)
+    path = write_lines(tmp_path / "rows.jsonl", '{"q": 1}', "", bad_line, "")
     with pytest.raises(DataError) as caught:
         load_rows(JsonlSource(path=path))
     assert f"{path}, line 3: {what}" in str(caught.value)
@@ -128,6 +129,15 @@ def test_an_empty_a_missing_and_a_folder_jsonl_file_are_told_apart(tmp_path: Pat
         load_rows(JsonlSource(path=tmp_path / "absent.jsonl"))
     with pytest.raises(DataError, match="got a folder"):
         load_rows(JsonlSource(path=tmp_path))
+
+
+@pytest.mark.parametrize("source", [JsonlSource, ParquetSource])
+def test_data_that_are_not_there_are_named_by_where_they_were_looked_for(
+    source: type[JsonlSource | ParquetSource], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=re.escape(str(tmp_path / "absent"))):
+        load_rows(source(path=Path("absent")))
 
 
 def test_a_limit_reads_the_first_rows_only(tmp_path: Path) -> None:

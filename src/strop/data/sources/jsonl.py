@@ -19,7 +19,8 @@ def read_jsonl(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Pla
     missing, cannot be read or holds no rows.
     """
     if not path.is_file():
-        raise DataError(f"data file {path} must be a JSONL file, got {'a folder' if path.is_dir() else 'no such file'}")
+        found = "a folder" if path.is_dir() else "no such file"
+        raise DataError(f"data file {path.absolute()} must be a JSONL file, got {found}")
     num_rows = 0
     try:
         with path.open("rb") as file:
@@ -49,11 +50,13 @@ def _too_long(place: str, max_bytes: int) -> BadRow:
 
 def _parse_line(line: bytes, place: str) -> PlacedRow | BadRow:
     try:
-        text = line.decode("utf-8-sig")
+        text = line.rstrip(b"\r\n").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return BadRow(place, f"must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}")
     try:
         value = json.loads(text)
+    except json.JSONDecodeError as error:  # its own text counts lines anew, from the start of this one
+        return BadRow(place, f"must be one JSON object, got {_shortened(text)}: {error.msg} at {error.pos}")
     except (ValueError, RecursionError) as error:
         return BadRow(place, f"must be one JSON object, got {_shortened(text)}: {error}")
     if not isinstance(value, dict):

@@ -32,7 +32,9 @@ def _parquet_files(path: Path) -> list[Path]:
     files = sorted(path.rglob("*.parquet"))
     if not files:
         found = "a folder without any" if path.is_dir() else "no such file or folder"
-        raise DataError(f"data path {path} must be a Parquet file or a folder of *.parquet files, got {found}")
+        raise DataError(
+            f"data path {path.absolute()} must be a Parquet file or a folder of *.parquet files, got {found}"
+        )
     return files
 
 
