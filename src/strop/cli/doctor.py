@@ -15,7 +15,7 @@ def doctor(
 ) -> None:
     """Check whether this machine can run strop.
 
-    Looks at versions, threads, memory, disk, processes, demo model and devices; exits 1 where something fails.
+    Looks at versions, threads, memory, disk, demo model, devices, sandbox and processes; exits 1 where something fails.
     """
     import json
     from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Whether a machine can run strop: versions, the machine, the disk, processes that talk, models and devices.
+"""Whether a machine can run strop: versions, the machine, the disk, processes that talk, the sandbox, models, devices.
 
 examine.py    asks every question
 finding.py    what an answer is

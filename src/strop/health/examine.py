@@ -7,6 +7,7 @@ from strop.health.finding import Finding
 from strop.health.machine import check_machine
 from strop.health.models import check_demo_model, check_devices
 from strop.health.processes import check_processes
+from strop.health.sandbox import check_sandbox
 from strop.health.versions import check_versions
 
 
@@ -16,4 +17,5 @@ def examine(output_dir: Path) -> Iterator[Finding]:
     yield from check_machine(output_dir)
     yield check_demo_model()
     yield from check_devices()
+    yield check_sandbox()
     yield check_processes()

@@ -11,7 +11,10 @@ from strop.config.tested import PACKAGES, PYTHON_ACCEPTED, PackageRange
 from strop.health.finding import Health
 from strop.health.machine import judge_folder, judge_memory, judge_quota, judge_threads
 from strop.health.processes import check_processes
+from strop.health.sandbox import judge_sandbox
 from strop.health.versions import judge_package
+from strop.tasks.sandbox.limits import SandboxLevel
+from strop.tasks.sandbox.self_check import SelfCheck, strongest_level
 from support.command import run_strop, source_environment
 
 ROOT = Path(__file__).parents[3]
@@ -94,6 +97,17 @@ def test_a_folder_under_a_file_or_without_write_access_fails(tmp_path: Path) -> 
     assert judge_folder(Path("/proc/1")).health is Health.FAIL
 
 
+def test_each_level_of_the_sandbox_is_told_and_none_that_holds_is_a_warning() -> None:
+    strong, broken = (SelfCheck(SandboxLevel.NAMESPACES, problem) for problem in (None, "no user namespaces"))
+    weak, escaped = (SelfCheck(SandboxLevel.LANDLOCK, problem) for problem in (None, "a program could write"))
+    assert judge_sandbox(strong, weak).health is judge_sandbox(broken, weak).health is Health.OK
+    assert judge_sandbox(broken, weak).detail == "namespaces does not: no user namespaces; landlock holds"
+    nothing = judge_sandbox(broken, escaped)
+    assert nothing.health is Health.WARN
+    assert "landlock does not: a program could write" in nothing.detail
+    assert "remote_url" in nothing.remedy
+
+
 def test_processes_that_cannot_meet_fail_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", source_environment()["PYTHONPATH"])
     finding = check_processes(timeout_seconds=0.1)
@@ -116,6 +130,7 @@ def test_the_doctor_looks_at_the_real_machine(tmp_path: Path) -> None:
     assert sys.version.split()[0] in findings["python"]["detail"]
     assert {"torch", "transformers", "cores", "OMP_NUM_THREADS", "demo model", "devices"} <= set(findings)
     assert findings["two processes over gloo"]["health"] == "ok"
+    assert f"{strongest_level()} holds" in findings["sandbox"]["detail"]
 
 
 def test_a_failure_ends_with_exit_code_1_and_its_remedy(tmp_path: Path) -> None:
