@@ -91,5 +91,5 @@ def refuse_bad_rows(source: str, bad: Sequence[BadRow], num_rows: int, on_bad_ro
     rest = f"\n  and {len(bad) - NUM_SHOWN_BAD_ROWS} more" if len(bad) > NUM_SHOWN_BAD_ROWS else ""
     remedy = 'Mend or remove them, or set data.on_bad_row = "skip" to leave them out.'
     if len(bad) == num_rows:
-        remedy = "Check data.task and the columns it reads."
+        remedy = "Check data.task and the columns it reads; in a mixture, those that the part sets itself."
     raise DataError(f"{len(bad)} of {num_rows} rows of {source} cannot be used:\n{shown}{rest}", remedy)

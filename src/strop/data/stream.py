@@ -92,6 +92,11 @@ class PromptStream:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state; raises ValueError where it is of other prompts, or of another order of them."""
+        if "fingerprint" not in state:
+            raise ValueError(
+                "the prompts must be those of the checkpoint, a mixture of several data sets, got one data set; "
+                "start a new run for other prompts"
+            )
         if state["fingerprint"] != self._table.fingerprint:
             raise ValueError(
                 "the prompts must be those of the checkpoint: data, task, chat template or tokenizer have changed "

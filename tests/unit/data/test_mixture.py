@@ -87,6 +87,14 @@ def test_on_a_ramp_the_share_moves_from_the_first_weights_to_the_last() -> None:
     assert tenths[10:] == [100, 100]
 
 
+def test_a_state_of_a_mixture_is_none_of_a_single_data_set_and_the_other_way_round() -> None:
+    mixture, single = mixed({"a": 3}), PromptStream(make_table(3, source="a"), seed=5)
+    with pytest.raises(ValueError, match="a mixture of several data sets, got one data set"):
+        single.restore(mixture.state())
+    with pytest.raises(ValueError, match=r"those of the checkpoint \(none\), got a"):
+        mixture.restore(single.state())
+
+
 def test_a_part_whose_turn_has_not_come_is_served_where_nothing_else_is_left() -> None:
     stream = mixed({"a": 2, "b": 3}, {"a": 1, "b": 0}, final={"a": 1, "b": 1}, ramp=1000, epochs=1)
     assert [prompt.source for prompt in stream.take(9)] == ["a", "a", "b", "b", "b"]
