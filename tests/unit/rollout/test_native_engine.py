@@ -12,7 +12,15 @@ from strop.records import Completion, FinishState
 from strop.rollout import RequestRefusedError
 from strop.rollout.native import NativeEngine
 from strop.rollout.native.philox import stream_words, uniforms
-from support.rollout import make_request, serve, turns
+from support.rollout import (
+    assert_logprobs_and_scores_are_those_of_a_full_forward,
+    make_request,
+    plain_greedy,
+    plain_logprobs,
+    same,
+    serve,
+    turns,
+)
 from support.tiny import FAMILIES, random_ids, tiny_model
 
 NEW_TOKENS = 20
@@ -24,24 +32,6 @@ def make_engine(
     return NativeEngine(tiny_model(family, seed), RolloutConfig(packed_linears=packed_linears, **config))
 
 
-def plain_greedy(family: str, prompt: np.ndarray) -> np.ndarray:
-    model = tiny_model(family, attn="eager")
-    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False}
-    return model.generate(torch.from_numpy(prompt)[None], **options, eos_token_id=None)[0, len(prompt) :].numpy()
-
-
-def plain_logprobs(family: str, token_ids: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Log-probs of tokens 1, 2, ... by a full forward of plain transformers."""
-    with torch.no_grad():
-        logits = tiny_model(family, attn="eager")(torch.from_numpy(token_ids)[None]).logits[0, :-1]
-    logprobs = torch.log_softmax(logits.double() / temperature, dim=-1)
-    return logprobs[torch.arange(len(token_ids) - 1), torch.from_numpy(token_ids[1:])].numpy()
-
-
-def same(one: Completion, other: Completion) -> bool:
-    return one.finish == other.finish and np.array_equal(one.token_ids, other.token_ids)
-
-
 @pytest.mark.parametrize("packed_linears", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_equals_plain_generate_token_for_token(family: str, packed_linears: bool) -> None:
@@ -49,9 +39,9 @@ def test_greedy_equals_plain_generate_token_for_token(family: str, packed_linear
     prompts = [random_ids(np.random.default_rng(length), length) for length in (3, 12, 7)]
     requests = [make_request(prompt, 2, max_new_tokens=NEW_TOKENS, temperature=0.0) for prompt in prompts]
     for prompt, completions in zip(prompts, serve(engine, *requests), strict=True):
-        expected = plain_greedy(family, prompt)
+        expected = plain_greedy(family, prompt, NEW_TOKENS)
         for completion in completions:
-            assert completion.token_ids.tolist() == expected.tolist()
+            assert completion.token_ids.tolist() == expected
             assert completion.finish is FinishState.LENGTH
             whole = np.concatenate([prompt, completion.token_ids])
             logprobs = plain_logprobs(family, whole)[len(prompt) - 1 :]
@@ -60,16 +50,7 @@ def test_greedy_equals_plain_generate_token_for_token(family: str, packed_linear
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sampled_logprobs_and_scores_equal_a_full_forward(family: str) -> None:
-    engine = make_engine(family)
-    prompt = random_ids(np.random.default_rng(0), 11)
-    (completions,) = serve(engine, make_request(prompt, 4, max_new_tokens=NEW_TOKENS, temperature=0.7))
-    assert len({tuple(one.token_ids) for one in completions}) == 4
-    whole = [np.concatenate([prompt, one.token_ids]) for one in completions]
-    scores = asyncio.run(engine.score(whole))
-    for completion, token_ids, score in zip(completions, whole, scores, strict=True):
-        expected = plain_logprobs(family, token_ids, temperature=0.7)[len(prompt) - 1 :]
-        np.testing.assert_allclose(completion.logprobs, expected, atol=1e-4)
-        np.testing.assert_allclose(score, plain_logprobs(family, token_ids), atol=1e-4)
+    assert_logprobs_and_scores_are_those_of_a_full_forward(make_engine(family), family, NEW_TOKENS)
 
 
 def test_each_token_is_where_the_streams_own_number_for_it_falls() -> None:

@@ -19,7 +19,15 @@ from strop.models.attention import register_attention
 from strop.models.weights import weight_chunks
 from strop.records import Completion, FinishState
 from strop.rollout.native import NativeEngine
-from support.rollout import make_request, serve, turns
+from support.rollout import (
+    assert_logprobs_and_scores_are_those_of_a_full_forward,
+    make_request,
+    plain_greedy,
+    plain_logprobs,
+    same,
+    serve,
+    turns,
+)
 from support.tiny import HYBRID_FAMILIES, MAX_LENGTH, random_ids, tiny_config, tiny_model
 
 NEW_TOKENS = 20
@@ -30,35 +38,13 @@ def make_engine(family: str = "falcon_h1", seed: int = 0, **config: object) -> N
     return NativeEngine(tiny_model(family, seed), RolloutConfig(**config))
 
 
-def plain_greedy(family: str, prompt: np.ndarray) -> list[int]:
-    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "eos_token_id": None}
-    with torch.no_grad():
-        token_ids = tiny_model(family, attn="eager").generate(torch.from_numpy(prompt)[None], **options)
-    return token_ids[0, len(prompt) :].tolist()
-
-
-def plain_logprobs(
-    family: str, token_ids: np.ndarray, *, seed: int = 0, temperature: float = 1.0, dtype: torch.dtype = torch.float32
-) -> np.ndarray:
-    """Log-probs of tokens 1, 2, ... by a full forward of plain transformers, without cache."""
-    with torch.no_grad():
-        model = tiny_model(family, seed, attn="eager", dtype=dtype)
-        logits = model(torch.from_numpy(token_ids)[None], use_cache=False).logits[0, :-1]
-    logprobs = torch.log_softmax(logits.double() / temperature, dim=-1)
-    return logprobs[torch.arange(len(token_ids) - 1), torch.from_numpy(token_ids[1:])].numpy()
-
-
-def same(one: Completion, other: Completion) -> bool:
-    return one.finish == other.finish and np.array_equal(one.token_ids, other.token_ids)
-
-
 @pytest.mark.parametrize("family", HYBRID_FAMILIES)
 def test_greedy_equals_plain_generate_token_for_token(family: str) -> None:
     # Some prompts are shorter than the convolutions, one is longer than a chunk of the scans.
     prompts = [random_ids(np.random.default_rng(length), length) for length in (1, 3, 12, 70, 12)]
     requests = [make_request(prompt, 2, max_new_tokens=NEW_TOKENS, temperature=0.0) for prompt in prompts]
     for prompt, completions in zip(prompts, serve(make_engine(family), *requests), strict=True):
-        expected = plain_greedy(family, prompt)
+        expected = plain_greedy(family, prompt, NEW_TOKENS)
         for completion in completions:
             assert completion.token_ids.tolist() == expected
             assert completion.finish is FinishState.LENGTH
@@ -66,15 +52,7 @@ def test_greedy_equals_plain_generate_token_for_token(family: str) -> None:
 
 @pytest.mark.parametrize("family", HYBRID_FAMILIES)
 def test_sampled_logprobs_and_scores_equal_a_full_forward(family: str) -> None:
-    engine = make_engine(family)
-    (completions,) = serve(engine, make_request(PROMPT, 4, max_new_tokens=NEW_TOKENS, temperature=0.7))
-    assert len({tuple(one.token_ids) for one in completions}) == 4
-    whole = [np.concatenate([PROMPT, one.token_ids]) for one in completions]
-    scores = asyncio.run(engine.score(whole))
-    for completion, token_ids, score in zip(completions, whole, scores, strict=True):
-        expected = plain_logprobs(family, token_ids, temperature=0.7)[len(PROMPT) - 1 :]
-        np.testing.assert_allclose(completion.logprobs, expected, atol=1e-4)
-        np.testing.assert_allclose(score, plain_logprobs(family, token_ids), atol=1e-4)
+    assert_logprobs_and_scores_are_those_of_a_full_forward(make_engine(family), family, NEW_TOKENS)
 
 
 def test_a_prompt_is_computed_once_for_samples_that_enter_together() -> None:

@@ -17,25 +17,14 @@ from strop.models.head import LogitsHead
 from strop.rollout.native.weights import WeightTable
 
 
-class Network:
-    """A Hugging Face decoder that the engine owns; runs without gradient and without transformers' cache."""
+class OwnedModel:
+    """A Hugging Face model that the engine owns; runs without gradient."""
 
-    def __init__(self, model: PreTrainedModel, *, packed_linears: bool) -> None:
-        """Takes the model over: it is put into evaluation mode and its linear layers may be replaced by packed ones.
-
-        Raises ModelError where the engine cannot run it.
-        """
-        _require_attention(model)
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Takes the model over: it is put into evaluation mode, and its weights ask for no gradient."""
         self.model = cast(Any, model)  # transformers leaves these methods untyped
         self.model.eval()
         self.model.requires_grad_(False)
-        head = LogitsHead.from_model(model)
-        self._scale, self._softcap = head.scale, head.softcap
-        del head  # holds the plain weight, which packing gives up
-        self.weights = WeightTable(model, packed_linears=packed_linears)
-        self._decoder: Any = self.model.get_decoder()
-        self._head: Any = self.model.get_output_embeddings()
-        self._require_attention_in_every_layer()
 
     @property
     def device(self) -> torch.device:
@@ -47,6 +36,25 @@ class Network:
     def vocabulary_size(self) -> int:
         """V, the token ids that may be fed in."""
         return int(self.model.get_input_embeddings().weight.shape[0])
+
+
+class Network(OwnedModel):
+    """A decoder that runs over flat tokens, without transformers' cache."""
+
+    def __init__(self, model: PreTrainedModel, *, packed_linears: bool) -> None:
+        """Takes the model over; its linear layers may be replaced by packed ones.
+
+        Raises ModelError where the engine cannot run it.
+        """
+        _require_attention(model)
+        super().__init__(model)
+        head = LogitsHead.from_model(model)
+        self._scale, self._softcap = head.scale, head.softcap
+        del head  # holds the plain weight, which packing gives up
+        self.weights = WeightTable(model, packed_linears=packed_linears)
+        self._decoder: Any = self.model.get_decoder()
+        self._head: Any = self.model.get_output_embeddings()
+        self._require_attention_in_every_layer()
 
     @property
     def max_length(self) -> int:

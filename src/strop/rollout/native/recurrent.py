@@ -20,6 +20,7 @@ from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixi
 
 from strop.errors import ModelError
 from strop.models.head import LogitsHead
+from strop.rollout.native.network import OwnedModel
 from strop.rollout.native.scoring import LOGITS_ROWS, target_logprobs
 from strop.rollout.native.weights import WeightTable
 
@@ -54,31 +55,18 @@ class RowCache:
                 yield from (*layer.conv_states.values(), *layer.recurrent_states.values())
 
 
-class RecurrentNetwork:
-    """A Hugging Face decoder that the engine owns; runs without gradient."""
+class RecurrentNetwork(OwnedModel):
+    """A decoder that runs over rows of one length, with transformers' cache."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         """Takes the model over. Raises ModelError where its cache is not one of transformers' common ones."""
-        self.model = cast(Any, model)  # transformers leaves these methods untyped
-        self.model.eval()
-        self.model.requires_grad_(False)
+        super().__init__(model)
         self.model.set_attn_implementation(PLAIN_ATTENTION)
         self.weights = WeightTable(model, packed_linears=False)
         self._head = LogitsHead.from_model(model)
         self._decoder: Any = self.model.get_decoder()
         self._keywords = frozenset(inspect.signature(self._decoder.forward).parameters)
         self._cache_keyword = _cache_keyword(self._decoder, self._keywords)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lives."""
-        device: torch.device = self.model.device
-        return device
-
-    @property
-    def vocabulary_size(self) -> int:
-        """V, the token ids that may be fed in."""
-        return int(self.model.get_input_embeddings().weight.shape[0])
 
     @property
     def max_length(self) -> int | None:
