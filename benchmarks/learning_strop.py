@@ -2,13 +2,12 @@
 
 import json
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import learning_task
 import numpy as np
-from learning_task import GROUP_SIZE, NEW_TOKENS, PROMPTS_PER_STEP, WORDS, rows
+from learning_task import GROUP_SIZE, NEW_TOKENS, PROMPTS_PER_STEP, WORDS, Work, rows
 
 ALGORITHMS: dict[str, list[str]] = {
     "grpo": ['algorithm.name="grpo"'],
@@ -16,24 +15,6 @@ ALGORITHMS: dict[str, list[str]] = {
     "dapo": ['algorithm.name="dapo"', "algorithm.drop_zero_signal=false"],
 }
 """TRL has no dynamic sampling, so it is off here."""
-
-
-@dataclass
-class Work:
-    """What the caller asks for."""
-
-    mode: str
-    model: str
-    algorithm: str
-    seed: int
-    steps: int
-    learning_rate: float
-    out: str = ""
-    """Folder with the gradient and the weights that TRL saved, in mode `replay`."""
-    reward_weight: float = 1.0
-    samples: list[dict[str, list[Any]]] = field(default_factory=list)
-    """What TRL drew in each step, in mode `replay`."""
-    overrides: list[str] = field(default_factory=list)
 
 
 def make_config(work: Work, folder: Path) -> Any:

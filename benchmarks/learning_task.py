@@ -1,11 +1,13 @@
-"""The task of `learning.py`, with the model and the tokenizer that both sides start from.
+"""The task of `learning.py`, what it asks of a side, and the model and tokenizer that both start from.
 
 The user names a number; the assistant must say it `WANTED` times and stop. So lengths vary, and the end of a
 completion has to be learnt like every other token.
 """
 
 import random
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 WANTED = 4
 PROMPTS_PER_STEP, GROUP_SIZE, NEW_TOKENS = 8, 8, 12
@@ -20,6 +22,25 @@ CHAT_TEMPLATE = (
     "{% if message['role'] == 'assistant' %}<eos> {% endif %}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
+
+
+@dataclass
+class Work:
+    """What `learning.py` asks of a side."""
+
+    mode: str
+    model: str
+    algorithm: str
+    seed: int
+    steps: int
+    learning_rate: float
+    out: str = ""
+    """Folder for the gradient and the weights of TRL, in mode `replay`."""
+    reward_weight: float = 1.0
+    samples: list[dict[str, list[Any]]] = field(default_factory=list)
+    """What TRL drew in each step: asked of strop, in mode `replay`."""
+    overrides: list[str] = field(default_factory=list)
+    """Keys of strop's run file."""
 
 
 def grade(completion: str, number: str) -> float:

@@ -2,11 +2,10 @@
 
 import json
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from learning_task import GROUP_SIZE, NEW_TOKENS, PROMPTS_PER_STEP, grade, rows
+from learning_task import GROUP_SIZE, NEW_TOKENS, PROMPTS_PER_STEP, Work, grade, rows
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo", "scale_rewards": "group"},
@@ -38,21 +37,6 @@ SETTINGS: dict[str, Any] = {
     "disable_tqdm": True,
     "dataloader_pin_memory": False,
 }
-
-
-@dataclass
-class Work:
-    """What the caller asks for."""
-
-    mode: str
-    model: str
-    algorithm: str
-    seed: int
-    steps: int
-    learning_rate: float
-    out: str = ""
-    """Folder for the gradient and the weights of mode `replay`."""
-    reward_weight: float = 1.0
 
 
 def make_trainer(work: Work, kind: Any, reward: Any, folder: str) -> Any:
