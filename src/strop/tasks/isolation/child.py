@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 from strop.tasks.isolation.frames import FrameReader, send_frame
 
 _PR_SET_PDEATHSIG = 1
+_MAX_TOLD = 20_000
+"""Characters of an error's message, and of its traceback."""
 
 
 def main(control_fd: int, trace_fd: int, parent_pid: int, memory_bytes: int) -> NoReturn:
@@ -109,9 +111,17 @@ class _Server:
 
 
 def _told(error: BaseException) -> str:
-    """The exception in one line, and its traceback behind it, without the frame of this file."""
+    """The exception's message, and its traceback behind it, without the frame of this file; both cut where long.
+
+    Of an exception that cannot say what it is, only the type is told.
+    """
     kind = type(error).__name__
-    text = f"the call ended with SystemExit({error.code!r})" if isinstance(error, SystemExit) else f"{kind}: {error}"
-    if error.__traceback__ is not None:
-        error = error.with_traceback(error.__traceback__.tb_next)
-    return f"{text}\n{''.join(traceback.format_exception(error))}"
+    try:
+        text = (
+            f"the call ended with SystemExit({error.code!r})" if isinstance(error, SystemExit) else f"{kind}: {error}"
+        )
+        if error.__traceback__ is not None:
+            error = error.with_traceback(error.__traceback__.tb_next)
+        return f"{text[:_MAX_TOLD]}\n{''.join(traceback.format_exception(error))[:_MAX_TOLD]}"
+    except BaseException as second:  # noqa: BLE001 - code of the user's again, which may raise anything
+        return f"{kind}, whose text cannot be had: {type(second).__name__}"

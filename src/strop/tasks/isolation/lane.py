@@ -95,7 +95,7 @@ class Lane(threading.Thread):
                 problem = f"must return within {call.timeout_seconds:g} seconds, and did not; it was killed"
                 trace = child.kill()
                 self._drop_child()
-                self._lose(running, f"{problem} in\n{trace}" if trace else problem, time.monotonic() - started)
+                self._lose(running, f"{problem}{_where(trace)}\n{trace}", time.monotonic() - started)
                 return
             if answer.get("call") != num_calls - len(running):
                 raise ChildEnded("the process wrote into the connection of its parent")
@@ -132,6 +132,13 @@ class Lane(threading.Thread):
         self._load_errors.clear()
         if child is not None:
             child.close()
+
+
+def _where(trace: str) -> str:
+    """The innermost line of a faulthandler's traceback, as words behind a sentence; nothing where there is none."""
+    _, _, current = trace.rpartition("Current thread")
+    line = next((line for line in current.splitlines() if line.startswith("  File ")), None)
+    return "" if line is None else f" in {line.strip().removeprefix('File ')}"
 
 
 def _load_error(child: ChildProcess) -> str | None:
