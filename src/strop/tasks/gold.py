@@ -4,7 +4,7 @@
 
 A grader of a task that fails its own gold answers would train on noise, so the run refuses. Of a user's function
 nobody knows the scale; there it is told when a gold answer earns no more than an empty one, and fewer rows are tried,
-since a call may cost much.
+since a call may cost much. One that fails in every call is broken, which a few rows show.
 """
 
 import asyncio
@@ -21,6 +21,10 @@ MAX_EMPTY_SCORE = 0.05
 """What a scorer that gives parts of a point (some of reasoning_gym's) may give an empty answer."""
 NUM_FUNCTION_ROWS = 16
 """Rows on which functions of the user's are tried."""
+NUM_ROWS_TO_BREAK = 3
+"""A function that failed on so many rows, and on no other, is not tried on more."""
+LONG_SECONDS = 5.0
+"""A function that needs longer to fail is not tried again: it would hold the start of the run."""
 _EMPTY = ""
 _Item = TypeVar("_Item")
 
@@ -35,6 +39,11 @@ class GoldCheck:
     gold_response: str
     gold: RewardPart
     empty: RewardPart
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether both calls failed."""
+        return self.gold.error is not None and self.empty.error is not None
 
     @property
     def failure(self) -> str | None:
@@ -82,6 +91,17 @@ class GoldReport:
         return [check.warning for check in self.checks if check.warning is not None]
 
     @property
+    def broken(self) -> list[str]:
+        """Functions of the user's that failed in every call, each with its first error."""
+        texts = []
+        for name in dict.fromkeys(check.reward for check in self.checks if not check.is_task_grader):
+            own = [check for check in self.checks if check.reward == name]
+            if all(check.is_broken for check in own):
+                calls = f"in all {2 * len(own)} calls of the self-test"
+                texts.append(f"reward {name!r} failed {calls}, the first: {own[0].gold.error}")
+        return texts
+
+    @property
     def num_graded(self) -> int:
         """Rows that the task's own grader was tried on."""
         return len({check.prompt_id for check in self.checks if check.is_task_grader})
@@ -120,13 +140,16 @@ async def score_gold(
     """Scores gold and empty answers with every reward, on at most `max_rows` of the prompts, evenly spaced."""
     responses = [(prompt, _gold_response(task, prompt)) for prompt in prompts]
     known = [(prompt, response) for prompt, response in responses if response is not None]
-    wanted = [
-        (reward, prompt, response)
-        for reward in rewards
-        for prompt, response in evenly_spaced(known, max_rows if reward.is_task_grader else NUM_FUNCTION_ROWS)
-    ]
-    checks = await asyncio.gather(*(_check(*one) for one in wanted))
-    return GoldReport(task.name, tuple(checks), len(prompts), num_without_gold=len(responses) - len(known))
+    checks = await asyncio.gather(
+        *(
+            _check_all(reward, evenly_spaced(known, max_rows))
+            if reward.is_task_grader
+            else _check_function(reward, evenly_spaced(known, NUM_FUNCTION_ROWS))
+            for reward in rewards
+        )
+    )
+    flat = tuple(check for own in checks for check in own)
+    return GoldReport(task.name, flat, len(prompts), num_without_gold=len(responses) - len(known))
 
 
 def evenly_spaced(items: Sequence[_Item], max_items: int | None) -> list[_Item]:
@@ -142,6 +165,22 @@ def _gold_response(task: Task, prompt: Prompt) -> str | None:
         return task.render_gold(prompt.columns)
     except GoldError as error:
         raise GoldError(f"{prompt.prompt_id}: {error}", "Mend or remove the row.") from error
+
+
+async def _check_all(reward: WeightedReward, rows: Sequence[tuple[Prompt, str]]) -> list[GoldCheck]:
+    return list(await asyncio.gather(*(_check(reward, *row) for row in rows)))
+
+
+async def _check_function(reward: WeightedReward, rows: Sequence[tuple[Prompt, str]]) -> list[GoldCheck]:
+    """Tries the rows one by one until one works or the function has shown that none will, then the rest at once."""
+    checks: list[GoldCheck] = []
+    for row in rows[:NUM_ROWS_TO_BREAK]:
+        checks.append(await _check(reward, *row))
+        if not checks[-1].is_broken:
+            return checks + await _check_all(reward, rows[len(checks) :])
+        if checks[-1].gold.seconds >= LONG_SECONDS:
+            break
+    return checks
 
 
 async def _check(reward: WeightedReward, prompt: Prompt, response: str) -> GoldCheck:

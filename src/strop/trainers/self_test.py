@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from strop.config.data import DataConfig
 from strop.data import PromptTable
+from strop.data.errors import SettingError
 from strop.errors import DataError
 from strop.tasks import GoldReport, score_gold
 from strop.trainers.inputs import Inputs
@@ -39,9 +40,15 @@ class SelfTest:
 
 
 def self_test(inputs: Inputs, data: DataConfig) -> SelfTest:
-    """Tests the rewards; raises DataError, showing rows, where a grader is right about too few of its gold answers."""
+    """Tests the rewards before a run.
+
+    Raises DataError, showing rows, where a grader is right about too few of its gold answers, and SettingError where
+    a function of the user's failed in every call.
+    """
     tested = asyncio.run(_test(inputs, data.self_test_rows))
     for report in tested.reports:
+        if report.broken:
+            raise SettingError("\n".join(report.broken), "Mend the function, or leave the reward out.")
         if report.passed_share < data.self_test_share:
             raise DataError(
                 f"at least {data.self_test_share:.1%} of the rows of {report.task} must have a gold answer that its "

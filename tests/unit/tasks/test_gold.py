@@ -47,6 +47,44 @@ def report_of(
     return asyncio.run(score_gold(task, [reward], prompts(*golds), **settings))
 
 
+@dataclass
+class Failing:
+    """A function that fails on the rows of a list, after some seconds."""
+
+    rows: Sequence[str]
+    seconds: float = 0.0
+    num_calls: int = 0
+
+    def check_columns(self, columns: frozenset[str]) -> None: ...
+
+    async def __call__(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
+        self.num_calls += len(completions)
+        if group.prompt.prompt_id in self.rows:
+            return [RewardPart(None, error="it broke", seconds=self.seconds) for _ in completions]
+        return [RewardPart(float(bool(text))) for text in completions]
+
+
+ROWS = [f"made:{index}" for index in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "num_calls", "broken"),
+    [
+        (ROWS, 0.0, 6, ["reward 'mine' failed in all 6 calls of the self-test, the first: it broke"]),
+        (ROWS, 9.0, 2, ["reward 'mine' failed in all 2 calls of the self-test, the first: it broke"]),
+        (ROWS[:2], 0.0, 10, []),
+        (ROWS[1:], 0.0, 10, []),
+        ([], 0.0, 10, []),
+    ],
+)
+def test_a_function_that_fails_in_every_call_is_broken_after_a_few(
+    rows: Sequence[str], seconds: float, num_calls: int, broken: Sequence[str]
+) -> None:
+    function = Failing(rows, seconds)
+    report = asyncio.run(score_gold(Made({}), [WeightedReward(function, "mine")], prompts(*"abcde")))
+    assert (function.num_calls, report.broken) == (num_calls, broken)
+
+
 def test_a_grader_that_is_right_about_every_row_passes() -> None:
     report = report_of({"": 0.0}, ["a", "b"])
     assert (report.failures, report.passed_share, report.num_graded) == ([], 1.0, 2)
