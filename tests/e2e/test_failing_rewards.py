@@ -1,4 +1,4 @@
-"""A reward that fails makes samples invalid and counted, never a 0, and the run goes on."""
+"""A reward that fails makes samples invalid and counted, never a 0; a run that can judge nothing ends as failed."""
 
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,12 @@ def rewards(evidence: Evidence) -> list[Any]:
 
 
 @pytest.mark.parametrize("function", ALWAYS_INVALID)
-def test_a_failing_reward_makes_samples_invalid_and_the_run_goes_on(function: str, world: Path, tmp_path: Path) -> None:
+def test_a_run_that_could_judge_nothing_keeps_its_samples_as_invalid_and_fails(
+    function: str, world: Path, tmp_path: Path
+) -> None:
     evidence = run(world, tmp_path, function, "rewards.0.timeout_seconds=0.05")
-    assert evidence.error == ""
+    assert "got no valid reward in 2 steps; the first error: " in evidence.error
+    assert ALWAYS_INVALID[function] in evidence.error
     assert [line["step"] for line in evidence.metrics] == [0, 1, 2]
     assert set(rewards(evidence)) == {None}
     assert evidence.at(1, "samples/error_share") == 1
@@ -119,6 +122,29 @@ def test_a_reward_of_none_is_invalid_without_being_an_error_of_the_function(worl
     evidence = run(world, tmp_path, "none", "run.steps=1")
     assert set(rewards(evidence)) == {None}
     assert "no sample of this step has a valid reward" in evidence.console
+    assert "none raised an error: the rewards were None" in evidence.error
+
+
+def test_a_run_ends_after_three_steps_in_a_row_that_nothing_could_judge(world: Path, tmp_path: Path) -> None:
+    evidence = run(world, tmp_path, "raising", "run.steps=9")
+    assert [line["step"] for line in evidence.metrics] == [0, 1, 2, 3]
+    assert "got no valid reward in 3 steps" in evidence.error
+
+
+def test_steps_that_nothing_could_judge_may_come_between_others(world: Path, tmp_path: Path) -> None:
+    evidence = run(world, tmp_path, "sometimes_raising", "run.steps=4", "rollout.prompts_per_step=1")
+    assert [evidence.at(step, "samples/error_share") for step in (1, 2, 3, 4)] == [0, 1, 0, 1]
+    assert evidence.error == ""
+
+
+@pytest.mark.parametrize("function", ["text", "raising", "hanging", "too_few"])
+def test_a_reward_that_fails_in_every_call_of_the_self_test_is_refused(
+    function: str, world: Path, tmp_path: Path
+) -> None:
+    evidence = run(world, tmp_path, function, "rewards.0.timeout_seconds=0.05", "data.answer_column=answer")
+    assert evidence.error.startswith(f"reward '{function}' failed in all 6 calls of the self-test, the first: ")
+    assert ALWAYS_INVALID[function] in evidence.error
+    assert not (tmp_path / "run").exists()
 
 
 def test_valid_samples_count_as_if_the_invalid_ones_were_not_there(world: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from typing import Self
 
 from strop.errors import StropError
+from strop.trainers.statistics import first_error
 from strop.trainers.step import Collected
 
 
@@ -19,4 +20,18 @@ class NoSignalError(StropError):
             f"({len(collected.generated)} groups, mean reward {mean_reward})",
             f"Look at them as step {step} of `strop samples`. Choose prompts of another difficulty, a larger "
             "rollout.group_size, or set algorithm.drop_zero_signal=false.",
+        )
+
+
+class NoRewardError(StropError):
+    """No sample of several steps in a row could be judged."""
+
+    @classmethod
+    def of(cls, collected: Collected, num_steps: int) -> Self:
+        """The error of the last of these steps."""
+        found = first_error(collected.generated)
+        cause = "none raised an error: the rewards were None" if found is None else f"the first error: {found}"
+        return cls(
+            f"a run must be able to judge its samples, got no valid reward in {num_steps} steps; {cause}",
+            "Mend the reward, then go on with --resume, or begin anew with --overwrite.",
         )

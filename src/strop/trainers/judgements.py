@@ -5,8 +5,35 @@ from collections.abc import Sequence
 from strop.metrics import Metrics, maximum
 from strop.records import Group, Sample
 
+MAX_UNJUDGED_STEPS = 3
+"""A run ends where no sample of so many steps in a row could be judged: it only burns time."""
+
 SLOW_REWARD_SECONDS = 5.0
 """A judgement that takes longer is told with its row."""
+
+
+class UnjudgedSteps:
+    """Counts the steps in a row in which no sample had a valid reward."""
+
+    def __init__(self) -> None:
+        self.num_last = 0
+        self._has_judged = False
+
+    def count(self, groups: Sequence[Group]) -> None:
+        """Takes a step into account."""
+        is_judged = any(group.valid_rewards for group in groups)
+        self._has_judged |= is_judged
+        self.num_last = 0 if is_judged else self.num_last + 1
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether there is no use in going on."""
+        return self.num_last >= MAX_UNJUDGED_STEPS
+
+    @property
+    def was_all(self) -> bool:
+        """Whether there were steps, and none with a valid reward."""
+        return self.num_last > 0 and not self._has_judged
 
 
 def slowest_judgement(samples: Sequence[Sample]) -> Metrics:

@@ -19,9 +19,10 @@ from strop.metrics import Metrics, merge
 from strop.metrics.activity import Detail
 from strop.rollout.native.engine import NativeEngine
 from strop.trainers.build import Run
-from strop.trainers.errors import NoSignalError
+from strop.trainers.errors import NoRewardError, NoSignalError
 from strop.trainers.evaluate import EvaluationPlan
 from strop.trainers.held_out import EvaluationTimes, HeldOut
+from strop.trainers.judgements import UnjudgedSteps
 from strop.trainers.report import Reporter
 from strop.trainers.step import Collected, Updated, collect, prepare_update, update
 from strop.trainers.step_report import memory_metrics, step_metrics, with_rewards_apart
@@ -61,6 +62,7 @@ class SyncTrainer:
         self.reporter = reporter
         self._store = store
         self._stop = stop
+        self._unjudged = UnjudgedSteps()
         self._saved_step = run.state.step if run.state.step else None
 
     def train(self) -> int:
@@ -102,6 +104,10 @@ class SyncTrainer:
         self._report(collected, updated, merge([published, evaluated]))
         if self.settings.checkpoint_every and run.state.step % self.settings.checkpoint_every == 0:
             self._save()
+        self._unjudged.count(collected.generated)
+        is_last = run.state.step == self.settings.total_steps
+        if self._unjudged.ends_run or (is_last and self._unjudged.was_all):
+            raise NoRewardError.of(collected, self._unjudged.num_last)
         return True
 
     def _finish(self) -> None:
