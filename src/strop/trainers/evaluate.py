@@ -46,6 +46,7 @@ class Evaluation:
     metrics: Metrics
     label: str
     solved_at: float
+    pass_at: tuple[int, ...] = ()
 
 
 async def evaluate(
@@ -58,7 +59,8 @@ async def evaluate(
         return await judge(await sample_group(sampler, prompt, keys, settings.sampling))
 
     groups = list(await asyncio.gather(*(one(prompt) for prompt in prompts)))
-    return Evaluation(groups, evaluation_metrics(groups, settings), settings.label, settings.solved_at)
+    metrics = evaluation_metrics(groups, settings)
+    return Evaluation(groups, metrics, settings.label, settings.solved_at, settings.pass_at)
 
 
 def evaluation_metrics(groups: Sequence[Group], settings: EvaluationSettings) -> Metrics:
@@ -113,10 +115,12 @@ def with_greedy(settings: EvaluationSettings) -> EvaluationSettings:
 
 
 def evaluation_scores(evaluation: Evaluation) -> dict[str, Score]:
-    """Returns the accuracy, and the mean of each reward part that only reports (weight 0), with standard errors."""
+    """Returns accuracy, pass@k, and the mean of each reward part that only reports (weight 0), with standard errors."""
     groups, label = evaluation.groups, evaluation.label
     solved = [[_is_solved(sample, evaluation.solved_at) for sample in group.samples] for group in groups]
     scores = {label: _score([sum(flags) / len(flags) for flags in solved if flags])}
+    for k in evaluation.pass_at:
+        scores[f"{label}, pass@{k}"] = _score([pass_at_k(len(flags), sum(flags), k) for flags in solved])
     names = {
         name
         for group in groups

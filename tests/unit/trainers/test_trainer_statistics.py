@@ -9,7 +9,15 @@ import pytest
 
 from strop.metrics import values
 from strop.records import FinishState, Group, Prompt, RewardPart, Row, Sample, SamplingParams
-from strop.trainers.evaluate import EvaluationSettings, evaluation_metrics, pass_at_k, standard_error, with_greedy
+from strop.trainers.evaluate import (
+    Evaluation,
+    EvaluationSettings,
+    evaluation_metrics,
+    evaluation_scores,
+    pass_at_k,
+    standard_error,
+    with_greedy,
+)
 from strop.trainers.statistics import first_error, group_metrics
 
 
@@ -102,6 +110,14 @@ def test_the_standard_error_is_over_prompts_not_samples() -> None:
     assert found["eval/sampled/accuracy_standard_error"] == pytest.approx(standard_error([1.0, 0.0])) == 0.5
     assert found["eval/sampled/pass_at_2"] == 0.5
     assert found["eval/sampled/error_share"] == 0.25
+
+
+def test_the_scores_that_a_person_sees_hold_pass_at_k_with_its_standard_error() -> None:
+    groups = [group(sample(0, 1.0), sample(1, 0.0)), group(sample(0, 0.0), sample(1, None))]
+    scores = evaluation_scores(Evaluation(groups, {}, "sampled", 1.0, (1, 2)))
+    assert list(scores) == ["sampled", "sampled, pass@1", "sampled, pass@2"]
+    assert [(score.mean, score.num_prompts) for score in scores.values()] == [(0.25, 2), (0.25, 2), (0.5, 2)]
+    assert scores["sampled, pass@2"].standard_error == pytest.approx(standard_error([1.0, 0.0]))
 
 
 def test_greedy_evaluation_takes_one_sample_at_temperature_zero() -> None:
