@@ -53,8 +53,8 @@ class DryRunReport:
 def dry_run(config: Config) -> DryRunReport:
     """Resolves and validates everything, renders the data, scores gold answers; loads no weights."""
     check_requirements(config.metrics.sinks)
-    inputs = prepare_inputs(config)
-    tested = self_test(inputs, config.data)
+    with closing(Console(config.metrics)) as console:
+        inputs, tested = _prepare(config, console)
     folder = config.run.output_dir / config.run.name
     return DryRunReport((*describe(config, inputs, tested), f"run folder: {folder}", "dry run: nothing was trained"))
 
@@ -67,11 +67,10 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
     folder = check_run_folder(config.run.output_dir / config.run.name, resume=resume, overwrite=overwrite)
     changes = _changes(config, folder) if resume else []
     check_requirements(config.metrics.sinks)
-    inputs = prepare_inputs(config)
-    tested = self_test(inputs, config.data)
     with ExitStack() as stack:
-        stop = stack.enter_context(stop_on_interrupt())
         console = stack.enter_context(closing(Console(config.metrics)))
+        inputs, tested = _prepare(config, console)
+        stop = stack.enter_context(stop_on_interrupt())
         with console.phase("load", config.model.path):
             run = build_run(config, inputs)
             stack.callback(run.cluster.close)
@@ -80,6 +79,8 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
             first_step = run.state.step
         reporter = _build_reporter(config, inputs, console, folder, _last_reported(first_step) if resume else None)
         stack.callback(reporter.close)
+        if first_step:
+            changes.append(f"going on behind step {first_step}")
         lines = [*describe(config, inputs, tested), *changes, f"run folder: {folder.path}"]
         console.run_started(lines, total_steps=config.run.steps, first_step=first_step)
         kept_store = store if config.checkpoint.every else None
@@ -89,8 +90,18 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
                     run, _schedule(config), evaluation_plan(config, inputs), kept_store, reporter, stop
                 )
         steps = trainer.train()
+        if first_step >= config.run.steps:
+            console.info(f"nothing was done: the run has its {first_step} steps, and run.steps asks for no more")
         console.info(_ending(config, folder, steps, was_interrupted=stop.is_set))
     return RunResult(folder.path, steps, stop.is_set)
+
+
+def _prepare(config: Config, console: Console) -> tuple[Inputs, SelfTest]:
+    """Prepares the inputs and tests the rewards; says what it waits for where that takes long."""
+    with console.phase("prepare", "data and rewards to be loaded"):
+        inputs = prepare_inputs(config)
+    with console.phase("self_test", "rewards to judge gold answers and empty ones"):
+        return inputs, self_test(inputs, config.data)
 
 
 def describe(config: Config, inputs: Inputs, tested: SelfTest) -> list[str]:
