@@ -18,6 +18,32 @@ from strop.config.base import Section
 from strop.config.overrides import Override
 from strop.config.schema import expectation, fields, item_sections, members, sections, tag
 
+ELSEWHERE = {
+    "lr": "training.learning_rate",
+    "max_grad_norm": "training.max_gradient_norm",
+    "warmup_steps": "training.warmup_updates",
+    "num_iterations": "training.epochs_per_batch",
+    "ppo_epochs": "training.epochs_per_batch",
+    "num_train_epochs": "data.epochs",
+    "max_steps": "run.steps",
+    "total_training_steps": "run.steps",
+    "num_generations": "rollout.group_size",
+    "max_completion_length": "rollout.max_new_tokens",
+    "max_response_length": "rollout.max_new_tokens",
+    "max_prompt_length": "data.max_prompt_tokens",
+    "beta": "algorithm.kl_coefficient",
+    "kl_coef": "algorithm.kl_coefficient",
+    "epsilon_high": "algorithm.clip_high",
+    "clip_ratio": "algorithm.clip_low",
+    "loss_type": "algorithm.aggregation",
+    "reward_funcs": "rewards[0].function",
+    "model_name_or_path": "model.path",
+    "save_steps": "checkpoint.every",
+    "eval_steps": "evaluation.every",
+    "report_to": "metrics.sinks",
+}
+"""What TRL and verl call keys of ours."""
+
 LEFT_OUT = object()
 """Stands for a value that already has a problem and is kept from pydantic."""
 
@@ -87,8 +113,9 @@ class Fitter:
         return LEFT_OUT
 
     def _suggestion(self, name: str, prefix: str, siblings: list[str]) -> str:
-        """The nearest known key: a near sibling, else the same or a near name in another section."""
-        near = [f"{prefix}{match}" for match in difflib.get_close_matches(name, siblings, n=1, cutoff=0.75)]
+        """The nearest known key: by another library's name, a near sibling, the same or a near name elsewhere."""
+        near = [ELSEWHERE[name]] if name in ELSEWHERE else []
+        near += [f"{prefix}{match}" for match in difflib.get_close_matches(name, siblings, n=1, cutoff=0.75)]
         everywhere = list(_all_keys(self._root, ""))
         near += [key for key in everywhere if key.split(".")[-1] == name]
         near += [f"{prefix}{match}" for match in difflib.get_close_matches(name, siblings, n=1)]

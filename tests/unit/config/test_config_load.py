@@ -15,6 +15,7 @@ from strop.config.checks import refusals
 from strop.config.describe import describe
 from strop.config.load import dump_config, load_config
 from strop.config.root import Config
+from strop.config.tree import ELSEWHERE
 from strop.errors import ConfigError
 from support.command import source_environment
 
@@ -62,6 +63,17 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(write: Callable[[str], 
 def test_a_key_in_the_wrong_section_is_pointed_to_the_right_one(write: Callable[[str], Path]) -> None:
     message = problems(write(MINIMAL + "[run]\nlearning_rate = 1e-5"))
     assert "run.learning_rate is not a key; did you mean training.learning_rate?" in message
+
+
+def test_the_names_of_other_libraries_point_to_keys_that_exist() -> None:
+    known = {description.key.replace("[]", "[0]") for description in describe()}
+    assert set(ELSEWHERE.values()) <= known
+
+
+@pytest.mark.parametrize("name", ["training.lr", "algorithm.beta", "rollout.max_completion_length"])
+def test_a_key_by_the_name_of_another_library_is_pointed_to_ours(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not a key; did you mean {ELSEWHERE[name.split('.')[1]]}"):
+        load_config(None, [f"{name}=1"])
 
 
 @pytest.mark.parametrize(
