@@ -72,6 +72,12 @@ def test_fresh_groups_after_a_publication_are_on_policy_again(session: Session) 
     assert metrics["sync/logprob_difference"].value < 1e-4
 
 
+def test_groups_without_advantages_are_refused(session: Session) -> None:
+    groups = session.sample(session.prompts(1))
+    with pytest.raises(ConfigError, match=r"must have advantages, got none\n.*session\.advantages"):
+        session.forward_backward(groups)
+
+
 def test_evaluating_without_held_out_prompts_is_refused(session: Session) -> None:
     with pytest.raises(ConfigError, match="evaluation"):
         session.evaluate()

@@ -86,7 +86,15 @@ class Session(AbstractContextManager["Session"]):
             groups: with advantages.
             loss: a function of `LossInputs`; the algorithm's by default.
             weights: per (group, sample) the weight of each of its tokens; the algorithm's by default.
+
+        Raises ConfigError where the algorithm's loss is wanted and no sample has an advantage set.
         """
+        rows = [row for group in groups for sample in group.samples for row in sample.rows]
+        if loss is None and rows and all(row.advantages is None for row in rows):
+            raise ConfigError(
+                "the groups of forward_backward must have advantages, got none",
+                "Call session.reward and session.advantages first, and go on with the groups that they return.",
+            )
         plan = self._plan(groups, weights)
         if self._is_off_policy(groups):
             plan = attach(plan, "old_logprobs", [batch.fields_N["rollout_logprobs"] for batch in plan.micro_batches])
