@@ -107,6 +107,9 @@ def mixture_effects() -> dict[str, Effect]:
             ),
             f"{section}.parts[].prompt_column (mixture)": seen(f"{section}.parts[].prompt_column", "question", console),
             f"{section}.parts[].answer_column (mixture)": seen(f"{section}.parts[].answer_column", "answer", console),
+            f"{section}.parts[].gold_response_column (mixture)": seen(
+                f"{section}.parts[].gold_response_column", "answer", console
+            ),
             f"{section}.parts[].instruction (mixture)": seen(f"{section}.parts[].instruction", "Think.", console),
         }
     for key, value in (("parts[].weight", "3"), ("parts[].final_weight", "3"), ("ramp_prompts", "5")):
@@ -198,6 +201,7 @@ DATA = {
     "data.task": Effect(["data.task=gsm8k"], console, run=dry_run),
     "data.prompt_column": Effect(["data.prompt_column=question"], console, run=dry_run),
     "data.answer_column": Effect(["data.answer_column=answer"], console, run=dry_run),
+    "data.gold_response_column": Effect(["data.gold_response_column=prompt"], error, GRADED, dry_run),
     "data.instruction": Effect(["data.instruction=Think."], console, run=dry_run),
     "data.system_prompt": Effect(["data.system_prompt=Be brief."], console, run=dry_run),
     "data.chat_template_kwargs": Effect(

@@ -76,6 +76,8 @@ class MixturePart(Section):
     """Column with the question; None takes data.prompt_column."""
     answer_column: str | None = None
     """Column with the gold answer; None takes data.answer_column."""
+    gold_response_column: str | None = None
+    """Column with a response that must score 1; None takes data.gold_response_column."""
     instruction: str | None = None
     """Text put behind every question; None takes data.instruction."""
 
@@ -108,6 +110,9 @@ class DataConfig(Section):
     """Column with the question (text, or a list of chat messages); None takes the task's own."""
     answer_column: str | None = None
     """Column with the gold answer; None takes the task's own."""
+    gold_response_column: str | None = None
+    """Column with a response that must score 1, for the self-test: a program for the task `code`, a match for `regex`;
+    None makes one from the gold answer, where the task can."""
     instruction: str | None = None
     """Text put behind every question; None takes the task's own, an empty text puts none."""
     system_prompt: str | None = None

@@ -50,6 +50,7 @@ def _part(data: DataConfig, part: MixturePart) -> DataPart:
         "task": part.task,
         "prompt_column": part.prompt_column,
         "answer_column": part.answer_column,
+        "gold_response_column": part.gold_response_column,
         "instruction": part.instruction,
     }
     given = {key: value for key, value in own.items() if value is not None}

@@ -40,11 +40,11 @@ def _as_given(gold: str) -> str:
 
 
 def _no_gold(gold: str) -> None:
-    """Of a pattern no response that it matches is known."""
+    """Of a pattern no response that it matches is known, unless the data show one."""
 
 
 def _tested(gold: str) -> None:
-    """Of test cases no program that passes them is known; unreadable ones raise GoldError."""
+    """Of test cases no program that passes them is known, unless the data show one; unreadable ones raise GoldError."""
     read_cases(gold)
 
 

@@ -4,6 +4,7 @@ from strop.config.data import DataConfig
 from strop.data.errors import SettingError
 from strop.errors import nearest_hint
 from strop.tasks.answers import TASKS, answer_task
+from strop.tasks.gold_response import with_gold_response
 from strop.tasks.question import QuestionTask
 
 NAMES = (*TASKS, "columns", "reasoning_gym:<name>")
@@ -11,6 +12,10 @@ NAMES = (*TASKS, "columns", "reasoning_gym:<name>")
 
 def build_task(name: str, config: DataConfig) -> QuestionTask:
     """Builds the task `name` from the `data` section; raises SettingError with the nearest name where it is unknown."""
+    return with_gold_response(_build(name, config), config)
+
+
+def _build(name: str, config: DataConfig) -> QuestionTask:
     match name.split(":", maxsplit=1):
         case [known] if known in TASKS:
             return answer_task(known, config)

@@ -122,7 +122,10 @@ class GoldReport:
         """What was tested, for a person to read."""
         num_gold = self.num_rows - self.num_without_gold
         if num_gold == 0:
-            return f"{self.task} is not self-testable: none of its {self.num_rows} rows has a gold answer"
+            return (
+                f"{self.task} is not self-testable: none of its {self.num_rows} rows has a gold response "
+                "(data.gold_response_column may name a column of them)"
+            )
         tested = [f"gold and empty answers graded on {self.num_graded} rows"] if self.num_graded else []
         if self.num_judged:
             tested.append(f"shown to your functions on {self.num_judged}")
@@ -130,7 +133,7 @@ class GoldReport:
         if 0 < max(self.num_graded, self.num_judged) < num_gold:
             text += ", evenly spaced"
         if self.num_without_gold:
-            text += f"; {self.num_without_gold} more have no gold answer and cannot be tested"
+            text += f"; {self.num_without_gold} more have no gold response and cannot be tested"
         return text
 
 

@@ -190,7 +190,7 @@ class _Reader:
         """The task of a part: one that reads the same columns is there already, or a new one with a name of its own."""
         data = part.data
         assert data.task is not None, "a part without a task is refused where parts are read"
-        key = (data.task, data.prompt_column, data.answer_column, data.instruction)
+        key = (data.task, data.prompt_column, data.answer_column, data.gold_response_column, data.instruction)
         if key not in self.names:
             task = build_task(data.task, data)
             if task.name in self.tasks:

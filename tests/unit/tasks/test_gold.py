@@ -122,10 +122,10 @@ def test_the_share_counts_rows_and_each_failure_names_one() -> None:
 def test_rows_without_gold_are_counted_and_told() -> None:
     some = report_of({"": 0.0}, ["a", None, None])
     assert (some.num_without_gold, some.num_graded) == (2, 1)
-    assert some.line.endswith("; 2 more have no gold answer and cannot be tested")
+    assert some.line.endswith("; 2 more have no gold response and cannot be tested")
     none = report_of({"": 0.0}, [None, None])
     assert none.passed_share == 1.0
-    assert none.line == "made is not self-testable: none of its 2 rows has a gold answer"
+    assert none.line.startswith("made is not self-testable: none of its 2 rows has a gold response (data.gold_")
 
 
 def test_a_stated_sample_is_taken_at_equal_distances_from_the_whole_data() -> None:
