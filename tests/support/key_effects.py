@@ -220,6 +220,12 @@ REWARDS = {
     "rewards[].function": Effect(["rewards.0.function=WORLD/rewards.py:length"], metric("reward/mean")),
     "rewards[].weight": Effect(["rewards.0.weight=2"], metric("reward/mean")),
     "rewards[].name": Effect(["rewards.0.name=mine"], console, run=dry_run),
+    "rewards[].sources": Effect(
+        ["rewards.1.sources=['rows.jsonl']"],
+        console,
+        [f"data.source={SOURCES['mixture']}", "rewards.1.function=WORLD/rewards.py:length"],
+        dry_run,
+    ),
     "rewards[].arguments": Effect(["rewards.0.arguments.shift=1"], metric("reward/mean")),
     "rewards[].timeout_seconds": Effect(
         ["rewards.0.timeout_seconds=0.02"], metric("samples/error_share"), ["rewards.0.function=WORLD/rewards.py:slow"]

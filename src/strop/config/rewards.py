@@ -16,6 +16,8 @@ class RewardConfig(Section):
     """Its weight in the sum."""
     name: str | None = None
     """Name in metrics; None takes the function's."""
+    sources: list[str] | None = Field(default=None, min_length=1)
+    """Names of the data sets whose rows it judges, such as parts of a mixture; None judges all."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Fixed keyword arguments for the function."""
     timeout_seconds: float = Field(default=60.0, gt=0)
@@ -25,3 +27,7 @@ class RewardConfig(Section):
     processes: int | None = Field(default=None, ge=1)
     """How many processes judge at once, each with a module state of its own. None takes one for a function of yours,
     and one a core, at most four, for the task's grader. Async functions run in the trainer's process, without any."""
+
+    def judges(self, source: str) -> bool:
+        """Whether it judges the rows of the data set of this name."""
+        return self.sources is None or source in self.sources

@@ -23,10 +23,17 @@ class MissingColumnError(errors.DataError, KeyError):
 
     def __init__(self, wanted: str, found: Iterable[str], setting: str) -> None:
         names = sorted(found)
+        self._parts = (wanted, names, setting)
         super().__init__(
             f"{setting} must name a column of the data, got {wanted!r}{errors.nearest_hint(wanted, names)}; "
             f"columns found: {', '.join(names) or 'none'}"
         )
+
+    def under(self, key: str) -> "MissingColumnError":
+        """The same error with another place in the run file for `data`, such as `data.source.parts[1]`."""
+        wanted, names, setting = self._parts
+        own = setting.removeprefix("data.")
+        return self if own == setting else MissingColumnError(wanted, names, f"{key}.{own}")
 
 
 def require_package(package: str, extra: str, purpose: str) -> None:

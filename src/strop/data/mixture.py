@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.config.data import DataConfig, MixturePart, MixtureSource, SingleSource, Source
+from strop.config.source_names import part_name, source_name
 from strop.data.errors import SettingError
-from strop.data.sources import source_name
 from strop.data.stream import PromptStream
 from strop.data.table import PromptTable
 from strop.records import Prompt
@@ -30,13 +30,18 @@ class DataPart:
     source: SingleSource
     data: DataConfig
     """The `data` section as it holds for this part: its own task, columns and instruction."""
+    key: str = "data"
+    """Where the run file sets them, for errors: `data`, or a part such as `data.source.parts[1]`."""
 
 
-def data_parts(data: DataConfig, source: Source) -> list[DataPart]:
-    """The parts of a source, one where it is no mixture; raises SettingError where names or tasks are missing."""
+def data_parts(data: DataConfig, source: Source, key: str = "data.source") -> list[DataPart]:
+    """The parts of a source that stands under `key`, one where it is no mixture.
+
+    Raises SettingError where names or tasks are missing.
+    """
     if not isinstance(source, MixtureSource):
         return [DataPart(source_name(source), source, _with_task(data, source_name(source)))]
-    parts = [_part(data, part) for part in source.parts]
+    parts = [_part(data, part, f"{key}.parts[{place}]") for place, part in enumerate(source.parts)]
     names = [part.name for part in parts]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
@@ -44,8 +49,8 @@ def data_parts(data: DataConfig, source: Source) -> list[DataPart]:
     return parts
 
 
-def _part(data: DataConfig, part: MixturePart) -> DataPart:
-    name = part.name or source_name(part.source)
+def _part(data: DataConfig, part: MixturePart, key: str) -> DataPart:
+    name = part_name(part)
     own = {
         "task": part.task,
         "prompt_column": part.prompt_column,
@@ -54,7 +59,7 @@ def _part(data: DataConfig, part: MixturePart) -> DataPart:
         "instruction": part.instruction,
     }
     given = {key: value for key, value in own.items() if value is not None}
-    return DataPart(name, part.source, _with_task(data.model_copy(update=given), name))
+    return DataPart(name, part.source, _with_task(data.model_copy(update=given), name), key)
 
 
 def _with_task(data: DataConfig, name: str) -> DataConfig:
@@ -76,7 +81,7 @@ class MixtureWeights:
         """Reads the weights of a mixture; a part without one weighs as much as it has prompts."""
         first, last = {}, {}
         for part in source.parts:
-            name = part.name or source_name(part.source)
+            name = part_name(part)
             first[name] = float(num_prompts[name]) if part.weight is None else part.weight
             last[name] = first[name] if part.final_weight is None else part.final_weight
         return cls(first, last, source.ramp_prompts)

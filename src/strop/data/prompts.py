@@ -12,7 +12,7 @@ an error.
 from collections.abc import Sequence
 from typing import Literal
 
-from strop.data.errors import DataError, SettingError
+from strop.data.errors import DataError, MissingColumnError, SettingError
 from strop.data.renderer import ChatRenderer
 from strop.data.report import SourceReport
 from strop.data.rows import BadRow, DataRow, SourceRows, refuse_bad_rows
@@ -56,17 +56,18 @@ def build_prompts(
     budget: int | None = None,
     on_overlong: Literal["drop", "error"] = "drop",
     on_bad_row: Policy = "error",
+    key: str = "data",
 ) -> tuple[PromptTable, SourceReport]:
     """Renders every row of a source for its task, and counts what was found.
 
-    Raises DataError where there are no rows, where bad rows are errors or all that there is (naming the first ones
-    with file and line), and where overlong prompts are.
+    `key` is where the run file sets task and columns of these rows. Raises DataError where there are no rows, where bad
+    rows are errors or all that there is (naming the first ones with file and line), and where overlong prompts are.
     """
     if read.num_read == 0:
         raise DataError("the data must hold at least one row, got 0 prompts")
-    rendered, unusable = _render(read.rows, task, renderer)
+    rendered, unusable = _render(read.rows, task, renderer, key)
     bad = (*read.bad, *unusable)
-    refuse_bad_rows(read.name, bad, read.num_read, on_bad_row)
+    refuse_bad_rows(read.name, bad, read.num_read, on_bad_row, key)
     kept = [row for row in rendered if budget is None or len(row.token_ids) <= budget]
     if len(kept) < len(rendered):
         _check_overlong(read.name, rendered, budget or 0, on_overlong)
@@ -74,11 +75,13 @@ def build_prompts(
     return table, SourceReport.of(read, task.name, bad, rendered, table)
 
 
-def _render(rows: Sequence[DataRow], task: Task, renderer: ChatRenderer) -> tuple[list[RenderedRow], list[BadRow]]:
+def _render(
+    rows: Sequence[DataRow], task: Task, renderer: ChatRenderer, key: str
+) -> tuple[list[RenderedRow], list[BadRow]]:
     rendered: list[RenderedRow] = []
     bad: list[BadRow] = []
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        posed = [_pose(row, task, renderer) for row in rows[start : start + _ROWS_AT_ONCE]]
+        posed = [_pose(row, task, renderer, key) for row in rows[start : start + _ROWS_AT_ONCE]]
         bad += [item for item in posed if isinstance(item, BadRow)]
         asked = [item for item in posed if not isinstance(item, BadRow)]
         token_ids = renderer.encode_many([text for _, _, text, _ in asked])
@@ -91,12 +94,14 @@ def _render(rows: Sequence[DataRow], task: Task, renderer: ChatRenderer) -> tupl
 
 
 def _pose(
-    row: DataRow, task: Task, renderer: ChatRenderer
+    row: DataRow, task: Task, renderer: ChatRenderer, key: str
 ) -> tuple[DataRow, tuple[Message, ...], str, str | None] | BadRow:
     """The row's messages, system prompt included, the text of its prompt, and its gold response."""
     try:
         messages = renderer.conversation(task.messages(row.columns))
         return row, tuple(messages), renderer.render_text(messages), task.render_gold(row.columns)
+    except MissingColumnError as error:
+        return BadRow(row.where, str(error.under(key)))
     except (KeyError, ValueError) as error:
         return BadRow(row.where, str(error))
 

@@ -83,13 +83,18 @@ def _checked(found: Iterable[PlacedRow | BadRow]) -> Iterator[PlacedRow | BadRow
         yield item if fault is None else BadRow(item.place, fault)
 
 
-def refuse_bad_rows(source: str, bad: Sequence[BadRow], num_rows: int, on_bad_row: Literal["error", "skip"]) -> None:
-    """Raises DataError naming the first bad rows where bad rows are errors, or where no other row is left."""
+def refuse_bad_rows(
+    source: str, bad: Sequence[BadRow], num_rows: int, on_bad_row: Literal["error", "skip"], key: str = "data"
+) -> None:
+    """Raises DataError naming the first bad rows where bad rows are errors, or where no other row is left.
+
+    `key` is where the run file sets task and columns of these rows.
+    """
     if not bad or (on_bad_row == "skip" and len(bad) < num_rows):
         return
     shown = "\n".join(f"  {row}" for row in bad[:NUM_SHOWN_BAD_ROWS])
     rest = f"\n  and {len(bad) - NUM_SHOWN_BAD_ROWS} more" if len(bad) > NUM_SHOWN_BAD_ROWS else ""
     remedy = 'Mend or remove them, or set data.on_bad_row = "skip" to leave them out.'
     if len(bad) == num_rows:
-        remedy = "Check data.task and the columns it reads; in a mixture, those that the part sets itself."
+        remedy = f"Check {key}.task and the columns it reads{'' if key == 'data' else ', or those of data'}."
     raise DataError(f"{len(bad)} of {num_rows} rows of {source} cannot be used:\n{shown}{rest}", remedy)

@@ -4,53 +4,25 @@ Everything that can be wrong with data, columns, rewards or lengths is found her
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from strop.config.checks import check
-from strop.config.data import DataConfig, MixtureSource, Source
+from strop.config.data import MixtureSource
 from strop.config.evaluation import EvaluationConfig
-from strop.config.rewards import RewardConfig
 from strop.config.root import Config
-from strop.data import (
-    ChatRenderer,
-    DataPart,
-    DataReport,
-    Duplicates,
-    PromptTable,
-    build_prompts,
-    build_renderer,
-    data_parts,
-    mixture_weights,
-    prompt_budget,
-    read_source,
-)
+from strop.data import ChatRenderer, DataReport, PromptTable, build_renderer, mixture_weights, prompt_budget
 from strop.errors import ConfigError
 from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
 from strop.models.lora import check_adapters
 from strop.models.stops import StopSet, find_stops
 from strop.records import Group, Sample, SamplingParams
-from strop.tasks import (
-    QuestionTask,
-    WeightedReward,
-    build_rewards,
-    build_task,
-    check_rewards,
-    completion_text,
-    reward_group,
-)
+from strop.tasks import WeightedReward, completion_text, reward_group
 from strop.tasks.graded import GradedReward
 from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_greedy
-
-
-@dataclass(frozen=True)
-class JudgedTask:
-    """A task and the rewards that its rows earn."""
-
-    task: QuestionTask
-    rewards: tuple[WeightedReward, ...]
+from strop.trainers.reader import DataReader, JudgedTask
 
 
 @dataclass(frozen=True)
@@ -95,7 +67,7 @@ def prepare_inputs(config: Config) -> Inputs:
     check_adapters(config.model, model_config)
     length = max_length(config.model, model_config)
     renderer = build_renderer(tokenizer, config.data)
-    reader = _Reader(config.data, config.rewards, renderer)
+    reader = DataReader(config.data, config.rewards, renderer)
     budget = prompt_budget(config.data.max_prompt_tokens, length, config.rollout.max_new_tokens)
     training, training_report = reader.read(config.data.source, config.data.limit, budget)
     if isinstance(config.data.source, MixtureSource):
@@ -104,7 +76,9 @@ def prepare_inputs(config: Config) -> Inputs:
     evaluation, evaluation_report = None, None
     if config.evaluation is not None:
         budget = _evaluation_budget(config, config.evaluation, length)
-        evaluation, evaluation_report = reader.read(config.evaluation.source, config.evaluation.limit, budget)
+        evaluation, evaluation_report = reader.read(
+            config.evaluation.source, config.evaluation.limit, budget, "evaluation.source"
+        )
         evaluation_report = _with_overlap(evaluation_report, training, evaluation)
     _check_lengths(config, length, training_report, evaluation_report)
     return Inputs(
@@ -149,55 +123,6 @@ def _check_lengths(config: Config, length: int, training: DataReport, evaluation
             f"rollout.max_cache_tokens must hold {what}, {needed} tokens, got {cache_tokens}",
             "Raise it to the tokens of several samples and their prompts, or lower data.max_prompt_tokens.",
         )
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads and renders any source as the training data are, and builds each task that it meets once."""
-
-    data: DataConfig
-    rewards: Sequence[RewardConfig]
-    renderer: ChatRenderer
-    tasks: dict[str, JudgedTask] = field(default_factory=dict)
-    names: dict[tuple[str | None, ...], str] = field(default_factory=dict)
-    """The name of each task by what it was built from."""
-
-    def read(self, source: Source, limit: int | None, budget: int | None) -> tuple[PromptTable, DataReport]:
-        """The prompts of a source, one or a mixture, of at most `budget` tokens, with its report."""
-        built = []
-        for part in data_parts(self.data, source):
-            judged = self._judged_task(part)
-            table, report = build_prompts(
-                read_source(part.source, name=part.name, limit=limit),
-                judged.task,
-                self.renderer,
-                budget=budget,
-                on_overlong=self.data.on_overlong,
-                on_bad_row=self.data.on_bad_row,
-            )
-            check_rewards(judged.rewards, table.columns)
-            built.append((table, report))
-        whole = PromptTable(tuple(row for table, _ in built for row in table.rows))
-        return whole, DataReport(
-            sources=tuple(report for _, report in built),
-            duplicates=Duplicates.of(whole.rows),
-            budget_tokens=budget,
-            columns=tuple(sorted(whole.columns)),
-            notices=(self.renderer.notice,) if self.renderer.notice else (),
-        )
-
-    def _judged_task(self, part: DataPart) -> JudgedTask:
-        """The task of a part: one that reads the same columns is there already, or a new one with a name of its own."""
-        data = part.data
-        assert data.task is not None, "a part without a task is refused where parts are read"
-        key = (data.task, data.prompt_column, data.answer_column, data.gold_response_column, data.instruction)
-        if key not in self.names:
-            task = build_task(data.task, data)
-            if task.name in self.tasks:
-                task = replace(task, name=f"{task.name} ({part.name})")
-            self.names[key] = task.name
-            self.tasks[task.name] = JudgedTask(task, build_rewards(self.rewards, task))
-        return self.tasks[self.names[key]]
 
 
 def training_sampling(config: Config, stops: StopSet) -> SamplingParams:

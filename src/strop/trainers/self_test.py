@@ -50,11 +50,12 @@ def self_test(inputs: Inputs, data: DataConfig) -> SelfTest:
         if report.broken:
             raise SettingError("\n".join(report.broken), "Mend the function, or leave the reward out.")
         if report.passed_share < data.self_test_share:
+            key = inputs.tasks[report.task].key
             raise DataError(
                 f"at least {data.self_test_share:.1%} of the rows of {report.task} must have a gold answer that its "
                 f"grader gives 1, and 0 to an empty one, got {report.passed_share:.1%} of {report.num_graded} rows: "
                 f"{_shown(report.failures, 'failures')}",
-                "Check data.answer_column and data.task, mend the rows, or lower data.self_test_share.",
+                f"Check {key}.answer_column and {key}.task, mend the rows, or lower data.self_test_share.",
             )
     return tested
 

@@ -10,6 +10,10 @@ from strop.errors import ConfigError
 BASE = ["model.path=m", "data.task=math", "data.source={type='jsonl', path='x'}"]
 EVALUATION = ["evaluation.source={type='jsonl', path='y'}"]
 GYM = ["data.task=reasoning_gym:chain_sum", "data.source={type='reasoning_gym', name='chain_sum'}"]
+MIXED = [
+    "data.source={type='mixture', parts=[{source={type='jsonl', path='a'}, name='sums'}, "
+    "{source={type='jsonl', path='b'}, name='essays', task='columns'}]}",
+]
 
 # What is refused, the key that is named, and what takes the refusal away.
 CASES = [
@@ -133,6 +137,27 @@ CASES = [
     (["rewards.0.function=f.py"], "rewards[0].function", ["rewards.0.function=f.py:g"]),
     (["rewards.1.function=a.py:task"], "rewards", ["rewards.1.name=other"]),
     (["rewards.0.weight=0"], "rewards", ["rewards.0.weight=1"]),
+    ([*MIXED, "rewards.1.function=f.py:g"], "rewards[0].function", ["rewards.0.sources=['sums']"]),
+    (
+        [*MIXED, "rewards.0.sources=['sum']", "rewards.1.function=f.py:g"],
+        "rewards[0].sources",
+        ["rewards.0.sources=['sums']"],
+    ),
+    (
+        [*MIXED, "rewards.0.sources=['sums']"],
+        "rewards",
+        ["rewards.1.function=f.py:g", "rewards.1.sources=['essays']"],
+    ),
+    (
+        [*MIXED, "rewards.0.sources=['sums']", "rewards.1.function=f.py:g", "rewards.1.weight=0"],
+        "rewards",
+        ["rewards.1.weight=1"],
+    ),
+    (
+        [*MIXED, *EVALUATION, "rewards.0.function=f.py:g", "rewards.0.sources=['sums', 'essays']"],
+        "rewards",
+        ["rewards.0.sources=['sums', 'essays', 'y']"],
+    ),
     (["run.name=a/b"], "run.name", ["run.name=a"]),
     (["run.name=.."], "run.name", ["run.name=a.."]),
     (["metrics.project=p", "metrics.sinks=['tensorboard']"], "metrics.project", ["metrics.sinks=['wandb']"]),
@@ -199,3 +224,8 @@ def test_looking_for_refusals_and_storing_a_config_use_no_key() -> None:
         assert seen == [("Config", "run"), ("RunConfig", "seed")]
     finally:
         Section.observer = None
+
+
+def test_a_reward_for_a_part_that_does_not_exist_is_told_the_nearest_name() -> None:
+    found = refusals(load_config(None, [*BASE, *MIXED, "rewards.0.sources=['sum']", "rewards.1.function=f.py:g"]))
+    assert "must be names of data sets (sums, essays), got 'sum' (did you mean 'sums'?)" in str(found[0])

@@ -6,11 +6,12 @@ file is put right in one go.
 
 from strop.config.base import unobserved
 from strop.config.checks.algorithm import check_algorithm
-from strop.config.checks.data import check_data, check_rewards
+from strop.config.checks.data import check_data
 from strop.config.checks.evaluation import check_checkpoint, check_evaluation
 from strop.config.checks.mixture import check_mixture
 from strop.config.checks.model import check_lengths, check_model
 from strop.config.checks.refusal import Refusal
+from strop.config.checks.rewards import check_rewards
 from strop.config.checks.run import check_metrics, check_run, check_weight_sync
 from strop.config.checks.sampling import check_rollout
 from strop.config.checks.training import check_training

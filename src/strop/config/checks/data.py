@@ -1,7 +1,6 @@
-"""Prompts and rewards that cannot meet."""
+"""Tasks that do not exist, or that do not fit their rows."""
 
 import difflib
-from collections import Counter
 from collections.abc import Iterator
 
 from strop.config.checks.mixture import PosedData, all_posed_data
@@ -60,28 +59,4 @@ def _check_reasoning_gym(posed: PosedData, task: str) -> Iterator[Refusal]:
             f"{posed.source_key}.name",
             f"must be the generator of the task ({name}), got {posed.source.name}",
             f"Set {posed.task_key} to {_REASONING_GYM}{posed.source.name}, or change the source.",
-        )
-
-
-def check_rewards(config: Config) -> Iterator[Refusal]:
-    """Yields refusals of `rewards`."""
-    for place, reward in enumerate(config.rewards):
-        if reward.function == "task" and any(posed.task == "columns" for posed in all_posed_data(config)):
-            yield Refusal(
-                f"rewards[{place}].function",
-                'must be a function of yours with the task "columns", which has no grader, got "task"',
-                'Write "my_file.py:name".',
-            )
-        if reward.function != "task" and not all(reward.function.rpartition(":")[::2]):
-            yield Refusal(
-                f"rewards[{place}].function",
-                f'must be "task", "my_file.py:name" or "package.module:name", got {reward.function!r}',
-                "Name the function behind a colon.",
-            )
-    names = Counter(reward.name or reward.function.rpartition(":")[2] for reward in config.rewards)
-    for name in (name for name, count in names.items() if count > 1):
-        yield Refusal("rewards", f"must have names that differ, got {name!r} twice", "Set `name` on one of them.")
-    if all(reward.weight == 0 for reward in config.rewards):
-        yield Refusal(
-            "rewards", "must have a weight other than 0 somewhere: nothing would be learned", "Set a weight of 1."
         )

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from strop.config.checks.refusal import Refusal, does_nothing
 from strop.config.data import DataConfig, MixtureSource, SingleSource, Source
 from strop.config.root import Config
+from strop.config.source_names import part_name, source_name
 
 
 @dataclass(frozen=True, slots=True)
 class PosedData:
     """One data set and what is asked of its rows, with the keys that say so."""
 
+    name: str
     source: SingleSource
     source_key: str
     task: str | None
@@ -21,9 +23,10 @@ class PosedData:
 def posed_data(data: DataConfig, source: Source, key: str) -> list[PosedData]:
     """The data sets of a source that stands under `key`: one, or the parts of a mixture."""
     if not isinstance(source, MixtureSource):
-        return [PosedData(source, key, data.task, "data.task")]
+        return [PosedData(source_name(source), source, key, data.task, "data.task")]
     return [
         PosedData(
+            part_name(part),
             part.source,
             f"{key}.parts[{place}].source",
             part.task or data.task,

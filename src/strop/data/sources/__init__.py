@@ -1,9 +1,9 @@
 """Sources read rows: `read_source` chooses the reader by the kind of source and gives every row its id."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from strop.config.data import HubSource, JsonlSource, ParquetSource, ReasoningGymSource, SingleSource
+from strop.config.source_names import source_name
 from strop.data.rows import BadRow, DataRow, PlacedRow, SourceRows, number_rows, refuse_bad_rows
 
 __all__ = ["load_rows", "read_source", "source_name"]
@@ -26,18 +26,6 @@ def read_source(source: SingleSource, *, name: str | None = None, limit: int | N
     Raises DataError where the data is missing or empty, and ModuleNotFoundError, naming the extra to install.
     """
     return number_rows(name or source_name(source), _read(source), limit)
-
-
-def source_name(source: SingleSource) -> str:
-    """The name of a source in row ids and metrics: short, and the same wherever the data lies on disk."""
-    match source:
-        case JsonlSource() | ParquetSource():
-            return source.path.name
-        case HubSource():
-            path = Path(source.path).resolve().name if Path(source.path).is_dir() else source.path
-            return "/".join(part for part in (path, source.subset, source.split) if part)
-        case ReasoningGymSource():
-            return f"{source.name}-seed{source.seed}"
 
 
 def _read(source: SingleSource) -> Iterable[PlacedRow | BadRow]:
