@@ -120,7 +120,7 @@ def _read_row(place: str, number: int, row: Mapping[str, Any], need_score: bool)
         line=number,
         scorer=row["scorer"],
         response=row["response"],
-        gold=gold_text(row.get("gold"), f"{place}: gold"),
+        gold=gold_text(row.get("gold"), f"{place}: gold", may_be_json=GRADERS[row["scorer"]].gold_may_be_json),
         mode=_read_mode(place, row.get("mode")),
         arguments=_read_arguments(place, row.get("arguments", {})),
         score=score,

@@ -48,7 +48,8 @@ class GradedReward:
         """The reward of the grader called `name`, which compares with one gold answer."""
         modes = GRADERS[name].modes
         bind = partial(_bound_grader, name)
-        return cls(name, bind({}), partial(_read_answer, answer), (answer,), modes=modes, mode=modes[0], bind=bind)
+        read_row = partial(_read_answer, answer, GRADERS[name].gold_may_be_json)
+        return cls(name, bind({}), read_row, (answer,), modes=modes, mode=modes[0], bind=bind)
 
     def configured(self, arguments: Mapping[str, Any], limits: CallLimits) -> "GradedReward":
         """Returns the reward with the settings of the config; raises SettingError for an argument that it has not.
@@ -121,10 +122,10 @@ def _bound_grader(name: str, options: Mapping[str, Any]) -> Factory:
 
 
 def _read_answer(
-    answer: ColumnChoice, completion: str, row: Mapping[str, Any], mode: GradeMode
+    answer: ColumnChoice, may_be_json: bool, completion: str, row: Mapping[str, Any], mode: GradeMode
 ) -> tuple[str, str, GradeMode]:
     column = answer.find(row)
-    return completion, gold_text(row[column], f"column {column!r}"), row_mode(row, mode)
+    return completion, gold_text(row[column], f"column {column!r}", may_be_json=may_be_json), row_mode(row, mode)
 
 
 def _part(outcome: Outcome, place: str) -> RewardPart:

@@ -4,17 +4,16 @@ A task is data: which columns, which instruction, how a right response looks, wh
 built by the short files beside this one, from the `data` section of the config.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, cast
 
 from strop.config.data import DataConfig
 from strop.records import Message
 from strop.tasks.choice import ColumnChoice
 from strop.tasks.graded import GradedReward
-from strop.tasks.grading.grade import GoldError
+from strop.tasks.grading.grade import gold_text
+from strop.tasks.grading.table import GRADERS
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,9 @@ class QuestionTask:
     def render_gold(self, row: Mapping[str, Any]) -> str | None:
         """A response that must score 1; None where the row may lack a gold answer and does.
 
-        Raises MissingColumnError (a KeyError) for a missing column, and GoldError (a ValueError) for a gold answer that
-        is missing, no text or number, not finite, or one that the grader cannot read.
+        Of a list of texts, where a function of the user's takes one, it is the first. Raises MissingColumnError (a
+        KeyError) for a missing column, and GoldError (a ValueError) for a gold answer that is missing, blank, not
+        finite, or one that the grader cannot read.
         """
         if self.answer is None:
             return None
@@ -58,24 +58,15 @@ class QuestionTask:
         gold = row[column]
         if gold is None and not self.every_row_has_gold:
             return None
-        return self.respond(_gold_text(gold, column, may_be_list=not self.rewards))
+        if not self.rewards and isinstance(gold, (list, tuple)) and gold:
+            gold = gold[0]
+        may_be_json = any(GRADERS[reward.name].gold_may_be_json for reward in self.rewards if reward.name in GRADERS)
+        return self.respond(gold_text(gold, f"column {column!r}", may_be_json=may_be_json))
 
 
 def chosen_instruction(config: DataConfig, default: str) -> str:
     """The instruction of the config, or else the task's own."""
     return default if config.instruction is None else config.instruction
-
-
-def _gold_text(gold: Any, column: str, *, may_be_list: bool) -> str:
-    """The text of a gold answer; of a list of texts, where a function of the user's takes one, the first."""
-    if may_be_list and isinstance(gold, (list, tuple)) and gold:
-        gold = gold[0]
-    if isinstance(gold, str) and gold.strip():
-        return gold
-    if isinstance(gold, (int, Decimal)) or (isinstance(gold, float) and math.isfinite(gold)):
-        return str(gold)
-    got = "an empty text" if isinstance(gold, str) else "None" if gold is None else f"{type(gold).__name__} {gold!r}"
-    raise GoldError(f"column {column!r} must hold a gold answer, a text or a finite number, got {got[:80]}")
 
 
 def _turns(value: Any, column: str) -> list[Message]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,20 @@ def test_a_row_of_data_may_name_its_mode() -> None:
 
 
 def test_gold_answers_become_text() -> None:
-    assert [gold_text(value, "x") for value in ("a", 5, 0.5, ["a"], {"b": 1})] == ["a", "5", "0.5", '["a"]', '{"b": 1}']
-    for value in (None, float("nan"), float("inf")):
-        with pytest.raises(DataError, match="x must hold a gold answer"):
+    values, texts = ("a", 5, 0.5, Decimal("0.10")), ["a", "5", "0.5", "0.10"]
+    assert [gold_text(value, "x") for value in values] == texts
+    assert [gold_text(value, "x", may_be_json=True) for value in (["a"], {"b": 1})] == ['["a"]', '{"b": 1}']
+    for value in (None, "", " \n", float("nan"), float("inf"), Decimal("nan"), ["a"], {"b": 1}, b"a"):
+        with pytest.raises(DataError, match="x must hold a gold answer, a text or a finite number, got "):
             gold_text(value, "x")
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math", "math_verify", "final_answer", "choice", "numeric", "regex"])
+def test_a_grader_that_compares_with_one_text_takes_no_list(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"scorer": name, "response": "[5]", "gold": [5]}))
+    with pytest.raises(DataError, match=r"line 1: gold must hold a gold answer, a text or a finite number, got list"):
+        list(read_grade_rows(path))
 
 
 def test_graders_import_neither_torch_nor_sympy() -> None:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -58,15 +59,19 @@ def row_mode(row: Mapping[str, Any], default: GradeMode) -> GradeMode:
     return GradeMode(named)
 
 
-def gold_text(value: Any, place: str) -> str:
-    """A gold answer as text: numbers as written by Python, lists and objects as JSON.
+def gold_text(value: Any, place: str, *, may_be_json: bool = False) -> str:
+    """A gold answer as text: numbers as written by Python; where it may be JSON, lists and objects as that.
 
-    Raises GoldError, naming `place`, where there is none, and for numbers that are not finite.
+    Raises GoldError, naming `place`, for any other kind, a blank text and a number that is not finite.
     """
-    if isinstance(value, str):
+    if isinstance(value, str) and value.strip():
         return value
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        raise GoldError(f"{place} must hold a gold answer, got {value!r}", "Mend or remove the row.")
-    if isinstance(value, Mapping | list | tuple):
+    if isinstance(value, int) or (isinstance(value, float | Decimal) and math.isfinite(value)):
+        return str(value)
+    if may_be_json and isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False)
-    return str(value)
+    kinds = "a text, a finite number, a list or an object" if may_be_json else "a text or a finite number"
+    got = (
+        "an empty text" if isinstance(value, str) else "None" if value is None else f"{type(value).__name__} {value!r}"
+    )
+    raise GoldError(f"{place} must hold a gold answer, {kinds}, got {got[:80]}", "Mend or remove the row.")

@@ -28,6 +28,8 @@ class GraderEntry:
     """The modes it knows, its default first."""
     gold_columns: tuple[str, ...] = ("answer",)
     """Columns of a data set that may hold the gold answer, the first found is taken."""
+    gold_may_be_json: bool = False
+    """Whether a gold answer may be a list or an object, which the grader reads as JSON."""
 
 
 _TEXTS = ("answer", "answers", "gold", "target")
@@ -43,13 +45,18 @@ GRADERS: dict[str, GraderEntry] = {
     ),
     "final_answer": GraderEntry("final_answer:grade_final_answer", gold_columns=_TEXTS),
     "choice": GraderEntry("choice:grade_choice", "ChoiceOptions", gold_columns=("answer", "answerKey", "label")),
-    "exact": GraderEntry("exact:grade_exact", "ExactOptions", gold_columns=_TEXTS),
-    "f1": GraderEntry("f1:grade_f1", "F1Options", gold_columns=_TEXTS),
+    "exact": GraderEntry("exact:grade_exact", "ExactOptions", gold_columns=_TEXTS, gold_may_be_json=True),
+    "f1": GraderEntry("f1:grade_f1", "F1Options", gold_columns=_TEXTS, gold_may_be_json=True),
     "numeric": GraderEntry("numeric:grade_numeric", "NumericOptions", gold_columns=_TEXTS),
     "regex": GraderEntry("pattern:grade_regex", "RegexOptions", gold_columns=("pattern", "regex", "answer")),
-    "json_schema": GraderEntry("json_schema:grade_json_schema", "JsonSchemaOptions", gold_columns=("schema", "answer")),
+    "json_schema": GraderEntry(
+        "json_schema:grade_json_schema", "JsonSchemaOptions", gold_columns=("schema", "answer"), gold_may_be_json=True
+    ),
     "code": GraderEntry(
-        "code:grade_code", "CodeOptions", gold_columns=("tests", "test_cases", "input_output", "answer")
+        "code:grade_code",
+        "CodeOptions",
+        gold_columns=("tests", "test_cases", "input_output", "answer"),
+        gold_may_be_json=True,
     ),
     "reasoning_gym": GraderEntry("reasoning_gym:grade_reasoning_gym", "ReasoningGymOptions", modes=(GradeMode.STRICT,)),
 }
