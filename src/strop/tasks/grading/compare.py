@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product, starmap
 
 from strop.tasks.grading.doubt import COMPARISONS, NEGATIONS, NUMBER_WORDS
 from strop.tasks.grading.evaluate import Value, evaluate, same_value
@@ -142,30 +143,44 @@ class Comparison:
 
     def _equal_across(self, answer: Node, gold: Node) -> bool:
         """Compares two kinds that the conventions of data sets take for one."""
-        match answer, gold:
-            case (Relation(), Relation()):
-                return False
-            case (Relation(), _):
-                return any(self.equal(reading, gold) for reading in _readings(answer))
-            case (_, Relation()):
-                return any(self.equal(answer, reading) for reading in _readings(gold))
-            case (SetOf(), _):
-                return self._unordered(answer.items, _solutions_of(gold))
-            case (_, SetOf()):
-                return self._unordered(_solutions_of(answer), gold.items)
-            case (Matrix(), Bracketed(opening="(", closing=")")):
-                return self._ordered(_vector(answer), gold.items)
-            case (Bracketed(opening="(", closing=")"), Matrix()):
-                return self._ordered(answer.items, _vector(gold))
-            case (Ratio(), Leaf()):
-                return _ratio_is(answer, gold)
-            case (Leaf(), Ratio()):
-                return _ratio_is(gold, answer)
-        return False
+        kinds = {type(answer), type(gold)}
+        if len(kinds) == 1:
+            return False
+        if Relation in kinds:
+            pairs = product(_readings(answer, beside=gold), _readings(gold, beside=answer))
+            return any(starmap(self.equal, pairs))
+        if SetOf in kinds:
+            return self._unordered(_elements(answer), _elements(gold))
+        if kinds == {Ratio, Leaf}:
+            return _ratio_is(answer, gold) or _ratio_is(gold, answer)
+        components = _components(answer)
+        return bool(components) and self._ordered(components, _components(gold))
 
 
-def _solutions_of(node: Node) -> Sequence[Node]:
-    return node.items if isinstance(node, Solutions) else (node,)
+def _elements(node: Node) -> Sequence[Node]:
+    return node.items if isinstance(node, SetOf | Solutions) else (node,)
+
+
+def _components(node: Node) -> Sequence[Node]:
+    """What stands in order in a point, in a matrix with one column or row, and in `x = 5, y = 6`; none of others."""
+    match node:
+        case Bracketed(opening="(", closing=")"):
+            return node.items
+        case Matrix():
+            return _vector(node)
+        case Solutions():
+            return _values_by_name(node)
+    return ()
+
+
+def _values_by_name(solutions: Solutions) -> Sequence[Node]:
+    """The values of `x = 5, y = 6`, whose names must be letters in the order of the alphabet; none of any others."""
+    equations = [item for item in solutions.items if isinstance(item, Relation) and item.signs == ("=",)]
+    names = [equation.texts[0] for equation in equations]
+    if len(equations) != len(solutions.items) or names != sorted(set(names)):
+        return ()
+    are_letters = all(len(name) == 1 and name.isalpha() for name in names)
+    return tuple(equation.sides[1] for equation in equations) if are_letters else ()
 
 
 def _vector(matrix: Matrix) -> Sequence[Node]:
@@ -203,15 +218,39 @@ def _constants(ratio: Ratio) -> list[Fraction]:
     return [constant for constant in constants if constant] if all(constants) else []
 
 
-def _ratio_is(ratio: Ratio, leaf: Leaf) -> bool:
+def _ratio_is(ratio: Node, leaf: Node) -> bool:
+    """Whether a ratio of two terms is the number, without a unit, that a leaf is."""
+    if not isinstance(ratio, Ratio) or not isinstance(leaf, Leaf):
+        return False
     constants = _constants(ratio)
     if len(constants) != 2 or leaf.number is None or leaf.unit or _TIME.fullmatch(ratio.text):
         return False
     return constants[0] / constants[1] == leaf.number.value
 
 
-def _readings(relation: Relation) -> list[Node]:
-    r"""What else a relation may say: the value of `x = 5`, the set of `x \in A`, the interval of `a < x \le b`."""
+def _readings(node: Node, beside: Node) -> list[Node]:
+    r"""What else a relation may say: the value of `x = 5`, the set of `x \in A`, the interval of `a < x \le b`.
+
+    Beside several solutions, `(x, y) = (5, 6)` says `x = 5, y = 6`. What is no relation says itself.
+    """
+    if not isinstance(node, Relation):
+        return [node]
+    equations = _equations(node) if isinstance(beside, Solutions) else None
+    return _sides_alone(node) if equations is None else [equations]
+
+
+def _equations(relation: Relation) -> Solutions | None:
+    """The equations that one between a tuple of names and one of values stands for; None of any other relation."""
+    match relation.sides:
+        case Bracketed("(", names, ")"), Bracketed("(", values, ")") if relation.signs == ("=",):
+            texts = [name.text for name in names if isinstance(name, Leaf)]
+            if len(names) == len(values) and all(map(_is_name, texts)):
+                pairs = zip(names, values, texts, strict=True)
+                return Solutions(tuple(Relation((name, value), ("=",), (text, "")) for name, value, text in pairs))
+    return None
+
+
+def _sides_alone(relation: Relation) -> list[Node]:
     names = [_is_name(text) for text in relation.texts]
     if set(relation.signs) <= {"=", r"\in"} and names[0]:
         return [relation.sides[-1]]

@@ -167,6 +167,8 @@ def _call(name: str, arguments: list[Value]) -> Value:
             return _whole(number(abs(value)))
         case "factorial", [Fraction() as value] if value.denominator == 1 and value >= 0:
             return _factorial(int(value))
+        case "double factorial", [Fraction() as value] if value.denominator == 1 and 0 <= value <= _MAX_FACTORIAL:
+            return _whole(number(Fraction(math.prod(range(int(value), 0, -2)))))
         case "binom", [Fraction() as top, Fraction() as bottom] if _is_small_binomial(top, bottom):
             return _whole(number(Fraction(math.comb(int(top), int(bottom)))))
         case "\\lfloor", [Fraction() as value]:

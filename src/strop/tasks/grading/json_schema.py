@@ -4,6 +4,7 @@ References to other files and hosts are never followed. Patterns inside a schema
 """
 
 import json
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 MAX_CHARACTERS = 1_000_000
 _FENCE = "```"
+_MAX_FAULTS = 1000
+_OPENING = re.compile(r"\{\s*(?:[\"}]|\Z)|\[\s*(?:[\"\[\]{\d-]|true|false|null|NaN|Infinity|\Z)")
+"""What JSON may begin with."""
+_BRACKET = re.compile(r"[{}\[\]]")
 
 
 class JsonSchemaOptions(GraderOptions):
@@ -37,7 +42,7 @@ def grade_json_schema(
     """Grades by whether the schema accepts the response.
 
     STRICT: the response is one JSON text, or one fenced block that holds it, and no object names a key twice. LENIENT:
-    the last fenced block counts, or the JSON text between the first brace or bracket and its end.
+    the last fenced block counts, or all of the response, and in it the last object or array.
     Raises GoldError for a gold answer that is no schema; UndecidedError where a pattern of it takes too long.
     """
     validator = _validator(gold, options)
@@ -63,10 +68,55 @@ def _read(text: str, mode: GradeMode) -> tuple[str, Any]:
         return answer, json.loads(answer, parse_constant=_refuse, object_pairs_hook=_unique)
     blocks = text.split(_FENCE)[1::2]
     answer = blocks[-1].removeprefix("json").strip() if blocks else text
-    starts = [place for place in (answer.find("{"), answer.find("[")) if place >= 0]
-    start = min(starts) if starts else 0
-    instance, stop = json.JSONDecoder(parse_constant=_refuse).raw_decode(answer, start)
-    return answer[start:stop], instance
+    try:
+        return answer, json.loads(answer, parse_constant=_refuse)
+    except json.JSONDecodeError:
+        return _last_json(answer)
+
+
+def _last_json(text: str) -> tuple[str, Any]:
+    """The last object or array of a text that is not inside another.
+
+    Brackets of plain language, as in `{see} [below]`, are passed over; where there are no others, the value that the
+    text begins with counts. What begins as JSON and is faulty or cut off is an attempt: neither what stands before it
+    nor what is inside it replaces it. After _MAX_FAULTS of them the search ends, so the work is bounded.
+    """
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    closings = _closings(text)
+    last: tuple[str, Any] | None = None
+    fault: json.JSONDecodeError | None = None
+    place = num_faults = 0
+    while opening := _OPENING.search(text, place):
+        start = opening.start()
+        try:
+            instance, place = decoder.raw_decode(text, start)
+            last, fault = (text[start:place], instance), None
+        except json.JSONDecodeError as error:
+            num_faults += 1
+            if start not in closings or num_faults > _MAX_FAULTS:
+                raise
+            fault = error if text[start : error.pos].strip("{[ \t\r\n") else fault
+            place = closings[start] + 1
+    if fault is not None:
+        raise fault
+    return _first_json(text, decoder) if last is None else last
+
+
+def _first_json(text: str, decoder: json.JSONDecoder) -> tuple[str, Any]:
+    instance, stop = decoder.raw_decode(text)
+    return text[:stop], instance
+
+
+def _closings(text: str) -> dict[int, int]:
+    """Where each bracket that closes does so, by where it opens; brackets inside strings are taken for others."""
+    closings: dict[int, int] = {}
+    opened: list[int] = []
+    for bracket in _BRACKET.finditer(text):
+        if bracket.group() in "{[":
+            opened.append(bracket.start())
+        elif opened:
+            closings[opened.pop()] = bracket.start()
+    return closings
 
 
 def _unfenced(text: str) -> str:

@@ -82,11 +82,16 @@ def clear_cache() -> None:
 
 
 def gold_answer(gold: str) -> str:
-    r"""The gold answer, which may be a whole solution with a `\boxed{...}`; raises GoldError for an empty one."""
+    r"""The gold answer, which may be a whole solution with a `\boxed{...}`.
+
+    Raises GoldError for an empty one, and for a list of texts, which no response would equal.
+    """
     boxed = last_box(gold)
     answer = gold.strip() if boxed is None else boxed
     if not answer:
         raise GoldError(f"a gold answer must not be empty, got {gold[-80:]!r}")
+    if answer.startswith('["'):
+        raise GoldError(f"a gold answer must be one text, got the list {answer[:80]}")
     return answer
 
 

@@ -1,9 +1,9 @@
 r"""Numbers have one normal form: an exact fraction.
 
 `1,000`, `1 000`, `1000.0`, `\$1{,}000`, `2000/2`, `\frac{2000}{2}`, `1e3` and `1 thousand` are all 1000; `50\%` is
-1/2; `1\frac12` and `1 1/2` are 3/2; `0.\overline{3}` is 1/3. A comma separates thousands only where it stands at
-thousands: `1,2` is no number. Text that is not wholly a number has no normal form, and neither has one of more than
-200 characters or with an exponent over 99, so that the work is bounded.
+1/2; `1\frac12` and `1 1/2` are 3/2; `0.\overline{3}` and `0.\bar3` are 1/3. A comma separates thousands only where it
+stands at thousands: `1,2` is no number. Text that is not wholly a number has no normal form, and neither has one of
+more than 200 characters or with an exponent over 99, so that the work is bounded.
 """
 
 import re
@@ -16,7 +16,7 @@ _MAX_CHARACTERS = 200
 
 _DIGITS = r"(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+|(?:'\d{3})+)(?!\d)|\d+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+)"
-_REPEATING = r"\d*\.\d*\\overline\{\d+\}"
+_REPEATING = r"\d*\.\d*\\(?:overline|bar)\s*(?:\{\s*\d+\s*\}|\d)"
 _EXPONENT = r"(?:[eE][+-]?\d{1,2}|\s*(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*(?:\{\s*[+-]?\d{1,2}\s*\}|[+-]?\d{1,2}))"
 _LATEX_FRACTION = (
     rf"\\frac\s*(?:\{{\s*(?P<top>-?\s*{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>-?\s*{_DECIMAL})\s*\}}"
@@ -148,7 +148,7 @@ def _decimal(text: str) -> Fraction:
 
 def _repeating(text: str) -> Fraction:
     r"""The value of `1.2\overline{34}`: k digits repeated behind m plain ones."""
-    plain, _, digits = text.removesuffix("}").partition(r"\overline{")
+    plain, digits = re.findall(r"[\d.]+", text)
     num_plain = len(plain.partition(".")[2])
     start = int(plain.replace(".", "") or "0")
     return Fraction(start * (10 ** len(digits) - 1) + int(digits), (10 ** len(digits) - 1) * 10**num_plain)

@@ -1,12 +1,13 @@
 r"""Reads a formula in LaTeX or plain text.
 
-    sum      = ["-"] product {("+" | "-") product}
+    sum      = ["-"] product {("+" | "-") ["+" | "-"] product}
     product  = power {("*" | "/" | nothing) power}
-    power    = primary {"!" | "'" | "%" | "^" exponent}
+    power    = primary {"!" | "!!" | "'" | "%" | "^" exponent}
     primary  = number | name | "(" sum ")" | "{" sum "}" | "|" sum "|" | \command arguments
 
-`2x` is a product, `2\frac12` a mixed number, `x^10` a power of ten (not LaTeX's `x^{1}0`), `1/2x` is half of x. A run
-of four letters or more is a word. The work is bounded: at most MAX_TOKENS tokens, nested at most MAX_DEPTH deep.
+`2x` is a product, `2\frac12` a mixed number, `x^10` a power of ten (not LaTeX's `x^{1}0`), `1/2x` is half of x,
+`5!!` is 15 and not `(5!)!`, `\sin^{-1}` the arcsine. A run of four letters or more is a word. The work is bounded: at
+most MAX_TOKENS tokens, nested at most MAX_DEPTH deep.
 """
 
 import re
@@ -122,7 +123,10 @@ class _Parser:
     def _sum(self) -> Expression:
         terms = [self._term(self._take() if self._next in ("+", "-") else "+")]
         while self._next in ("+", "-"):
-            terms.append(self._term(self._take()))
+            sign = self._take()
+            if self._next in ("+", "-"):
+                sign = "+" if self._take() == sign else "-"
+            terms.append(self._term(sign))
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
     def _term(self, sign: str) -> Expression:
@@ -176,8 +180,7 @@ class _Parser:
         for _ in range(_MAX_SIGNS_BEHIND):
             match self._next:
                 case "!":
-                    self._take()
-                    base = Call("factorial", (base,))
+                    base = Call(self._factorial(), (base,))
                 case "%" | "\\%":
                     self._take()
                     base = quotient(base, Num(Fraction(100)))
@@ -187,6 +190,16 @@ class _Parser:
                 case _:
                     return base
         self._fail()
+
+    def _factorial(self) -> str:
+        """The name of what one sign or two mean; three or more are not read."""
+        num_signs = 0
+        while self._next == "!":
+            self._take()
+            num_signs += 1
+        if num_signs > 2:
+            self._fail()
+        return "factorial" if num_signs == 1 else "double factorial"
 
     def _raised(self, base: Expression) -> Expression:
         if self._next == "\\circ":
@@ -320,9 +333,10 @@ class _Parser:
             else:
                 base = self._primary()
         argument = self._group(self._take()) if self._next in ("(", "{", "[") else self._bare_argument()
-        call = Call(name, (argument,) if base is None else (argument, base))
-        if name == "exp":
-            return Power(Sym("e"), argument)
+        arguments = (argument,) if base is None else (argument, base)
+        if exponent == MINUS_ONE:
+            return Call(f"arc{name}", arguments)
+        call = Power(Sym("e"), argument) if name == "exp" and base is None else Call(name, arguments)
         return call if exponent is None else Power(call, exponent)
 
     def _bare_argument(self) -> Expression:

@@ -30,6 +30,7 @@ _MATRIX = re.compile(
     r"\\begin\{(?P<kind>[pbBvV]?matrix|smallmatrix|array)\}(?:\{[lcr|]*\})?(?P<body>.*)\\end\{(?P=kind)\}"
 )
 _WORDS = re.compile(r"[A-Za-z][A-Za-z\s.,'\-]*")
+_SHORT_WORD = re.compile(r"a[mnst]|b[ey]|do|go|he|i[fnst]|m[ey]|no|o[fnr]|so|to|u[ps]|we")
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,15 @@ class Leaf:
 
     @cached_property
     def is_words(self) -> bool:
-        """Whether it is plain language, and not a formula such as `x-y`: letters alone, some of them side by side."""
+        """Whether it is plain language, and not a formula such as `x-y` or `xy`: letters, some of them side by side."""
         text = re.sub(r"\\text\{([^{}]*)\}", r"\1", self.text).strip()
         if _WORDS.fullmatch(text) is None:
             return False
-        longest = max(map(len, re.findall(r"[A-Za-z]+", text)))
-        return longest > 2 or (longest == 2 and "-" not in text)
+        runs = re.findall(r"[A-Za-z]+", text)
+        longest = max(map(len, runs))
+        if longest != 2 or "-" in text:
+            return longest > 2
+        return any(_SHORT_WORD.fullmatch(run) or (len(run) == 2 and not run.islower()) for run in runs)
 
     @cached_property
     def number(self) -> Number | None:

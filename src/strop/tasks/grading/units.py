@@ -1,7 +1,7 @@
 r"""Units: what stands behind a number, in one spelling.
 
 `10\text{ cm}`, `10 cm`, `10\,\mathrm{cm}` and `10 centimetres` have the unit `cm`; `30^\circ` and `30 degrees` have
-`degree`. Units are never converted: 1 m and 100 cm are different answers.
+`degree`, `5th` and `5^{th}` have `ordinal`. Units are never converted: 1 m and 100 cm are different answers.
 """
 
 import re
@@ -58,6 +58,8 @@ _POWER = r"(?:\s*\^\s*(?:\{\s*(\d)\s*\}|(\d)))?"
 _AS_TEXT = re.compile(rf"(?P<rest>.*\S)\s*\\text\{{\s*(?P<name>[A-Za-z][A-Za-z ./^0-9]*?)\s*\}}{_POWER}", re.DOTALL)
 _AS_WORDS = re.compile(rf"(?P<rest>.*[\d}})])\s*(?P<name>[A-Za-z]+(?:[ /][A-Za-z]+){{0,2}}){_POWER}", re.DOTALL)
 _AS_DEGREES = re.compile(r"(?P<rest>.*\S)\s*\^\\circ\s*", re.DOTALL)
+_AS_ORDINAL = re.compile(r"(?P<rest>\d+)\s*(?:\^\s*)?(?:\{\s*)?(?:\\text\{\s*)?(?P<letters>st|nd|rd|th)[\s}]*")
+_ORDINAL_LETTERS = {"1": "st", "2": "nd", "3": "rd"}
 _AS_BASE = re.compile(r"(?P<rest>[0-9A-Fa-f]+)_\{?(?P<base>\d{1,2})\}?")
 
 
@@ -66,6 +68,9 @@ def split_unit(text: str) -> tuple[str, str]:
     degrees = _AS_DEGREES.fullmatch(text)
     if degrees:
         return degrees["rest"].strip(), "degree"
+    ordinal = _AS_ORDINAL.fullmatch(text)
+    if ordinal and ordinal["letters"] == _ordinal_letters(ordinal["rest"]):
+        return ordinal["rest"], "ordinal"
     base = _AS_BASE.fullmatch(text)
     if base:
         return base["rest"], f"base {base['base']}"
@@ -76,6 +81,11 @@ def split_unit(text: str) -> tuple[str, str]:
         ):
             return match["rest"].strip(), _canonical(match["name"], match[3] or match[4] or "")
     return text, ""
+
+
+def _ordinal_letters(digits: str) -> str:
+    """What stands behind a number that counts places: `2^{nd}` is such a one, `2^{st}` a power."""
+    return "th" if digits[-2:-1] == "1" else _ORDINAL_LETTERS.get(digits[-1], "th")
 
 
 def _may_be_unit(name: str) -> bool:

@@ -2,7 +2,7 @@ r"""The form in which a formula was written: equal for two formulas that differ 
 
 Terms and factors have no order, `\frac{x}{2}` is `\frac12 x`, and a number or a square root of one has its value:
 `\frac24` is `\frac12`, `\sqrt8` is `2\sqrt2`, `\frac{1}{\sqrt2}` is `\frac{\sqrt2}{2}`. Nothing is worked out: `2+3` is
-not 5, `\sqrt{16}` not 4, `(x+1)^2` not `x^2+2x+1`, for a question may ask for just that work.
+not 5, nor is `5*1`, `\sqrt{16}` not 4, `(x+1)^2` not `x^2+2x+1`, for a question may ask for just that work.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from strop.tasks.grading.expression import Call, Expression, Num, Power, Product, Sum, Sym
+from strop.tasks.grading.expression import MINUS_ONE, Call, Expression, Num, Power, Product, Sum, Sym
 from strop.tasks.grading.factors import without_squares
 
 Form = tuple[Any, ...]
@@ -76,6 +76,7 @@ class _Factors:
                 if abs(value) != 1:
                     side.numbers.append(abs(value))
             case Product(factors):
+                side.numbers += [Fraction(1)] * _num_ones(factors)
                 for factor in factors:
                     self._add(factor, side, other)
             case Power(base, Num(exponent)) if exponent < 0:
@@ -112,6 +113,20 @@ class _Factors:
         if coefficient == 1 and len(above) == 1 and not below:
             return above[0]
         return ("product", coefficient, tuple(sorted(above, key=repr)), tuple(sorted(below, key=repr)))
+
+
+def _num_ones(factors: tuple[Expression, ...]) -> int:
+    """How many factors 1 or -1 are written beside another number; the top of a fraction, as in `1/2*3`, is none."""
+    behind = (*factors[1:], None)
+    numbers = [factor.value for factor in factors if isinstance(factor, Num)]
+    if len(numbers) < 2:
+        return 0
+    tops = [factor for factor, next_one in zip(factors, behind, strict=True) if _is_below_bar(next_one)]
+    return sum(abs(value) == 1 for value in numbers) - sum(top in (Num(Fraction(1)), MINUS_ONE) for top in tops)
+
+
+def _is_below_bar(expression: Expression | None) -> bool:
+    return isinstance(expression, Power) and expression.exponent == MINUS_ONE
 
 
 def _is_surd(value: Fraction) -> bool:
