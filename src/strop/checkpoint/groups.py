@@ -1,7 +1,7 @@
 """Collected but untrained groups on disk: arrays in one npz file, everything else in one JSON file.
 
 Tokens, log-probs, versions, rewards and advantages come back bit-equal, so that a resumed run trains on exactly
-what was sampled before it stopped.
+what was sampled before it stopped. What a step works out itself (`Row.fields`) is not kept.
 """
 
 import json
@@ -108,6 +108,7 @@ def _group_to_json(group: Group, writer: _ArrayWriter) -> dict[str, Any]:
             "source": prompt.source,
         },
         "samples": [_sample_to_json(sample, writer) for sample in group.samples],
+        "baseline": None if group.baseline is None else _sample_to_json(group.baseline, writer),
     }
 
 
@@ -125,6 +126,7 @@ def _group_from_json(content: dict[str, Any], reader: _ArrayReader) -> Group:
             source=prompt["source"],
         ),
         samples=tuple(_sample_from_json(sample, reader) for sample in content["samples"]),
+        baseline=_sample_from_json(baseline, reader) if (baseline := content.get("baseline")) else None,
     )
 
 

@@ -54,6 +54,8 @@ class PackedBatch:
     """[N] int64 in [0, num_samples): which sample of this micro-batch the prediction belongs to."""
     sample_keys: tuple[tuple[int, int], ...]
     """(group, sample) index in the step's list of groups, for each of the S samples."""
+    row_keys: tuple[tuple[int, int, int], ...] = ()
+    """(group, sample, row) of each row, in the order in which their targets lie behind one another."""
     fields_N: dict[str, torch.Tensor] = field(default_factory=dict)
     """Target-aligned fields by name: see `records.schema`."""
 

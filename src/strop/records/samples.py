@@ -1,8 +1,9 @@
 """A sample is what bears a reward: token-exact rows, how it ended, and what it earned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,15 +37,22 @@ class Row:
     """[T] which weights sampled the token."""
     advantages: NDArray[np.float32] | None = None
     """[T] set by the algorithm, None before."""
+    fields: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """What a step worked out for the row before its update (old log-probs, values, a teacher's log-probs), by the names
+    of `records.schema.ROW_FIELDS`: [T] or [T, K], 0 where the policy did not sample the token."""
 
     def __post_init__(self) -> None:
         num_tokens = len(self.token_ids)
-        for name in ("loss_mask", "rollout_logprobs", "policy_versions", "advantages"):
-            values = getattr(self, name)
+        own = {name: getattr(self, name) for name in ("loss_mask", "rollout_logprobs", "policy_versions", "advantages")}
+        for name, values in {**own, **self.fields}.items():
             if values is not None and len(values) != num_tokens:
                 raise ValueError(f"{name} must have one entry a token ({num_tokens}), got {len(values)}")
         if num_tokens and self.loss_mask[0]:
             raise ValueError("the first token of a row must not bear loss: nothing predicts it")
+
+    def with_fields(self, **fields: NDArray[Any]) -> "Row":
+        """Returns the row with more fields."""
+        return replace(self, fields={**self.fields, **fields})
 
     @property
     def num_tokens(self) -> int:
@@ -95,10 +103,12 @@ class Sample:
 
     def with_token_advantage(self, advantage: float) -> "Sample":
         """Returns the sample with `advantage` on every sampled token and 0 elsewhere."""
-        rows = tuple(
-            replace(row, advantages=np.where(row.loss_mask, np.float32(advantage), np.float32(0))) for row in self.rows
-        )
-        return replace(self, rows=rows)
+        return self.with_advantages([np.where(row.loss_mask, advantage, 0.0) for row in self.rows])
+
+    def with_advantages(self, advantages: Sequence[NDArray[np.floating[Any]]]) -> "Sample":
+        """Returns the sample with the advantages of each row's tokens, [T] each."""
+        pairs = zip(self.rows, advantages, strict=True)
+        return replace(self, rows=tuple(replace(row, advantages=values.astype(np.float32)) for row, values in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,8 @@ class Group:
 
     prompt: Prompt
     samples: tuple[Sample, ...]
+    baseline: Sample | None = None
+    """What the policy says greedily, for algorithms that compare with it; never trained on."""
 
     @property
     def valid_rewards(self) -> list[float]:

@@ -31,5 +31,15 @@ ROW_FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec("rollout_logprobs", Alignment.TOKEN, torch.float32, 0.0),
     FieldSpec("policy_versions", Alignment.TOKEN, torch.int64, -1),
     FieldSpec("advantages", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("old_logprobs", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("reference_logprobs", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("token_rewards", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("collisions", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("values", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("returns", Alignment.TOKEN, torch.float32, 0.0, optional=True),
 )
-"""The token-aligned fields of a `Row` that follow its sampled tokens into `PackedBatch.fields_N`."""
+"""The token-aligned fields of a `Row` that follow its sampled tokens into `PackedBatch.fields_N`.
+
+token_rewards: what a token earns beside the reward of its sample. collisions: sum of the squared probabilities of the
+token's distribution. values, returns: a critic's value of the state before the token, and what it should have been.
+"""

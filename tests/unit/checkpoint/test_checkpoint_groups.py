@@ -128,11 +128,11 @@ def test_a_column_without_an_exact_form_is_named() -> None:
 
 
 def test_every_field_of_the_records_is_kept() -> None:
-    """A new field must be added to the format, not forgotten."""
+    """A new field must be added to the format, not forgotten; `Row.fields` is worked out anew."""
     names = {cls.__name__: {field.name for field in dataclasses.fields(cls)} for cls in (Group, Prompt, Sample, Row)}
     assert names == {
-        "Group": {"prompt", "samples"},
+        "Group": {"prompt", "samples", "baseline"},
         "Prompt": {"prompt_id", "visit", "token_ids", "messages", "task", "columns", "source"},
         "Sample": {"index", "rows", "finish", "reward", "reward_parts", "error"},
-        "Row": {"token_ids", "loss_mask", "rollout_logprobs", "policy_versions", "advantages"},
+        "Row": {"token_ids", "loss_mask", "rollout_logprobs", "policy_versions", "advantages", "fields"},
     }
