@@ -132,6 +132,11 @@ class MicroBatchPlan:
         """The tokens that are computed, over all micro-batches."""
         return sum(batch.num_tokens for batch in self.micro_batches)
 
+    def with_field(self, name: str, values: Sequence[torch.Tensor]) -> "MicroBatchPlan":
+        """Returns the plan with one more target-aligned field on every micro-batch, [N] or [N, K] each."""
+        pairs = zip(self.micro_batches, values, strict=True)
+        return MicroBatchPlan(tuple(batch.with_fields(**{name: part}) for batch, part in pairs))
+
 
 @dataclass(frozen=True)
 class LossInputs:
@@ -151,6 +156,10 @@ class LossInputs:
     rollout_logprobs_N: torch.Tensor
     reference_logprobs_N: torch.Tensor | None = None
     entropies_N: torch.Tensor | None = None
+    candidate_logprobs_NK: torch.Tensor | None = None
+    """Of the policy that is being trained, with gradient, at the batch's `candidate_ids`; where `needs.candidates`."""
+    fields_N: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Every target-aligned field that the batch carries, [N] or [N, K]."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +192,37 @@ class UpdateReport:
     """(group, sample) keys of the micro-batches whose loss or log-probs were not finite."""
 
 
-class PlanScorer(Protocol):
-    """Scores a packed mini-batch without gradient: the policy itself, or a frozen reference."""
+@dataclass(frozen=True)
+class Scores:
+    """What one micro-batch's targets score; on the CPU, at the rollout temperature, without gradient."""
 
-    def score(self, plan: MicroBatchPlan) -> list[torch.Tensor]:
-        """Log-probs of the targets at the rollout temperature: one [N] tensor a micro-batch, on the CPU."""
+    logprobs_N: torch.Tensor
+    top_ids_NK: torch.Tensor | None = None
+    """The K most likely tokens at each target's place, most likely first; where asked for."""
+    top_logprobs_NK: torch.Tensor | None = None
+    """Their log-probs, normalised over the whole vocabulary."""
+    collisions_N: torch.Tensor | None = None
+    """Sum of the squared probabilities of the distribution at each target's place; where asked for."""
+
+
+class PlanScorer(Protocol):
+    """Scores a packed mini-batch without gradient: the policy itself, a frozen reference or a teacher."""
+
+    def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
+        """Scores the targets at the rollout temperature, one record a micro-batch."""
+
+
+class Critic(Protocol):
+    """Says what the state before each target is worth; trained beside the policy."""
+
+    def values(self, plan: MicroBatchPlan) -> list[torch.Tensor]:
+        """One [N] tensor a micro-batch, on the CPU, without gradient."""
+
+    def forward_backward(self, plan: MicroBatchPlan) -> Metrics:
+        """Adds the gradient of the value loss of a mini-batch, whose batches carry `values` and `returns`."""
+
+    def optimizer_step(self) -> UpdateReport:
+        """Clips, updates and clears the gradient, as a `TrainEngine` does."""
 
 
 class TrainEngine(PlanScorer, Protocol):
@@ -301,9 +336,23 @@ class AlgorithmNeeds:
     """What an algorithm wants computed; an engine computes only this."""
 
     entropy: bool = False
+    candidates: bool = False
+    """Log-probs of the policy at the batch's `candidate_ids`, [N, K], with gradient."""
     old_logprobs: bool = False
-    """A pass of the policy over the batch before the first update."""
+    """A pass of the policy over the batch before the first update, also where it is on-policy."""
+    current_logprobs: bool = False
+    """A pass of the policy before every update, for what is chosen over the whole mini-batch."""
     reference_logprobs: bool = False
+    reference_top_k: int = 0
+    """The reference's so many most likely tokens become the batch's candidates."""
+    values: bool = False
+    """A critic's values of the rows, before the advantages."""
+    token_rewards: bool = False
+    """Old and reference log-probs of the rows, before the advantages: `Algorithm.token_rewards` reads them."""
+    collisions: bool = False
+    """Old log-probs and collisions of the rows, before the advantages."""
+    greedy_baseline: bool = False
+    """One greedy sample a prompt, judged and never trained on."""
     on_policy_gradient_known: bool = False
     """Whether the loss has the gradient -weight * advantage by each log-prob wherever old and new log-probs are
     equal: a loss of single tokens without KL and entropy terms. An engine may then save work, and checks it."""
@@ -324,6 +373,9 @@ class Algorithm(Protocol):
     def select(self, groups: Sequence[Group]) -> list[Group]:
         """The groups worth training on (dynamic sampling drops those without signal)."""
 
+    def token_rewards(self, groups: Sequence[Group]) -> tuple[list[Group], Metrics]:
+        """The groups with `token_rewards` on every row where tokens earn something of their own, as they came else."""
+
     def advantages(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with `advantages` on every row; invalid samples get weight, not advantage, 0."""
 
@@ -333,8 +385,20 @@ class Algorithm(Protocol):
     def has_gradient(self, sample: Sample) -> bool:
         """False where the sample's loss has no gradient at all, so that computing it changes nothing."""
 
+    def prepare(self, plan: MicroBatchPlan) -> tuple[MicroBatchPlan, Metrics]:
+        """Fixes what depends on the whole mini-batch, as fields of its batches, right before its update."""
+
     def loss(self, inputs: LossInputs) -> LossOutputs:
         """The loss of one micro-batch."""
+
+    def observe(self, metrics: Metrics, num_samples: int) -> None:
+        """Takes notice of a step's merged metrics and how many samples it had, for coefficients that adapt."""
+
+    def state(self) -> dict[str, Any]:
+        """What adapts, JSON-able, for the checkpoint."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state."""
 
 
 # --------------------------------------------------------------------------------------------- the rest

@@ -1,21 +1,14 @@
-"""Chooses the algorithm by name."""
+"""Builds the algorithm that the settings name."""
 
+from strop.algorithms.advantages.table import AdvantageEstimator
+from strop.algorithms.losses.kernel import PolicyLoss
+from strop.algorithms.policy_gradient import PolicyGradient
 from strop.config.bundles import ResolvedAlgorithm
 from strop.protocols import Algorithm
 
 
-def build_algorithm(settings: ResolvedAlgorithm) -> Algorithm:
-    """Returns the named bundle with its resolved settings."""
-    match settings.name:
-        case "grpo":
-            from strop.algorithms.grpo import Grpo
-
-            return Grpo(settings)
-        case "dr_grpo":
-            from strop.algorithms.dr_grpo import DrGrpo
-
-            return DrGrpo(settings)
-        case "dapo":
-            from strop.algorithms.dapo import Dapo
-
-            return Dapo(settings)
+def build_algorithm(
+    settings: ResolvedAlgorithm, estimator: AdvantageEstimator | None = None, loss: PolicyLoss | None = None
+) -> Algorithm:
+    """Returns the named bundle with its resolved settings; functions of the user's stand in for its parts."""
+    return PolicyGradient(settings, estimator, loss)

@@ -1,12 +1,24 @@
 """Group-relative advantages: a sample against the mean of its own group."""
 
 from collections.abc import Sequence
-from typing import Literal
 
-GroupStd = Literal["sample", "population", "none"]
+from strop.algorithms.advantages.samples import sample_return, with_sample_advantages
+from strop.config.algorithm import GroupStd
+from strop.config.bundles import ResolvedAlgorithm
+from strop.records import Group
 
 EPSILON = 1e-6
 """Added to the standard deviation, as in the implementations that follow DeepSeekMath."""
+
+
+def group_relative(groups: Sequence[Group], settings: ResolvedAlgorithm) -> list[Group]:
+    """Puts each sample's group advantage on its sampled tokens."""
+    return [
+        with_sample_advantages(
+            group, group_advantages([sample_return(sample) for sample in group.samples], settings.advantage_std)
+        )
+        for group in groups
+    ]
 
 
 def group_advantages(rewards: Sequence[float | None], std: GroupStd) -> list[float]:

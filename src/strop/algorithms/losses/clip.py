@@ -1,37 +1,25 @@
-"""The clipped policy-gradient loss of PPO with separate bounds below and above."""
+r"""PPO's clipped loss with separate bounds (Schulman et al. 2017, arXiv:1707.06347, equation 7).
 
-from dataclasses import dataclass
+    l_t = -min(w_t A_t, clip(w_t, 1 - low, 1 + high) A_t),    w_t = exp(log p_new(t) - log p_old(t))
+
+Separate bounds: DAPO, Yu et al. 2025, arXiv:2503.14476. Dual clip (Ye et al. 2020, arXiv:1912.09729, equation 6): where
+A_t < 0 the loss is at most -c A_t, so that a token that became far likelier than it was cannot rule the update.
+"""
 
 import torch
 
-from strop.metrics import Metrics, mean
+from strop.algorithms.losses.kernel import Terms, TokenLosses
+from strop.config.bundles import ResolvedAlgorithm
 
 
-@dataclass(frozen=True, slots=True)
-class ClipBounds:
-    """The ratio new / old is clipped to [1 - low, 1 + high]."""
-
-    low: float
-    high: float
-
-
-def clipped_loss(
-    new_logprobs_N: torch.Tensor, old_logprobs_N: torch.Tensor, advantages_N: torch.Tensor, bounds: ClipBounds
-) -> tuple[torch.Tensor, Metrics]:
-    """Returns -min(ratio * A, clip(ratio) * A) of each token, [N], and how often the clip binds.
-
-    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7; separate bounds: DAPO, arXiv:2503.14476.
-    """
-    ratio_N = torch.exp(new_logprobs_N - old_logprobs_N)
-    clipped_N = ratio_N.clamp(1 - bounds.low, 1 + bounds.high)
-    losses_N = -torch.minimum(ratio_N * advantages_N, clipped_N * advantages_N)
-    count = len(ratio_N)
-    with torch.no_grad():
-        below = ((ratio_N < 1 - bounds.low) & (advantages_N < 0)).sum()
-        above = ((ratio_N > 1 + bounds.high) & (advantages_N > 0)).sum()
-        metrics = {
-            "update/ratio": mean(float(ratio_N.sum()), count),
-            "update/clipped_low_share": mean(float(below), count),
-            "update/clipped_high_share": mean(float(above), count),
-        }
-    return losses_N, metrics
+def clip_loss(terms: Terms, settings: ResolvedAlgorithm) -> TokenLosses:
+    """Returns the clipped loss of each token."""
+    ratio_N, advantages_N = terms.ratio_N, terms.advantages_N
+    low, high = 1 - settings.clip_low, 1 + settings.clip_high
+    losses_N = -torch.minimum(ratio_N * advantages_N, ratio_N.clamp(low, high) * advantages_N)
+    above_N = (ratio_N > high) & (advantages_N > 0)
+    if settings.dual_clip is not None:
+        bound_N = -settings.dual_clip * advantages_N
+        losses_N = torch.where(advantages_N < 0, torch.minimum(losses_N, bound_N), losses_N)
+        above_N = above_N | ((ratio_N > settings.dual_clip) & (advantages_N < 0))
+    return TokenLosses(losses_N, below_N=(ratio_N < low) & (advantages_N < 0), above_N=above_N)
