@@ -31,6 +31,7 @@ from strop.protocols import Algorithm, CheckpointPart, Device, PlanScorer
 from strop.records import Group
 from strop.rollout.native.engine import NativeEngine
 from strop.rollout.router import GatedRouter
+from strop.tasks.load_function import load_function
 from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
 from strop.trainers.roles import Roles, StepSettings
@@ -69,6 +70,7 @@ class Run:
         return {
             ENGINE_PART: self.policy,
             "prompts": StatePart(self.stream.state, self.stream.restore),
+            "algorithm": StatePart(self.roles.algorithm.state, self.roles.algorithm.restore),
             "trainer": StatePart(self.state.as_dict, self.state.restore),
             "proof": self.proof,
             "drift": self.drift,
@@ -165,7 +167,10 @@ def build_policy(config: Config, device: Device) -> Fsdp2Engine:
 
 
 def _algorithm(config: Config) -> Algorithm:
-    return build_algorithm(resolve_algorithm(config.algorithm, config.rollout.max_new_tokens))
+    """The named algorithm; a part that is named by a place in a file is a function of the user's."""
+    resolved = resolve_algorithm(config.algorithm, config.rollout.max_new_tokens)
+    own = [load_function(part) if ":" in part else None for part in (resolved.advantage, resolved.loss)]
+    return build_algorithm(resolved, *own)
 
 
 def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:

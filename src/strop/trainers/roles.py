@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from strop.protocols import Algorithm, PlanScorer, PromptSource, Sampler, TrainEngine
+from strop.protocols import Algorithm, Critic, PlanScorer, PromptSource, Sampler, TrainEngine
 from strop.records import Group, SamplingParams
 
 Judge = Callable[[Group], Awaitable[Group]]
@@ -20,6 +20,7 @@ class Roles:
     algorithm: Algorithm
     policy: TrainEngine
     reference: PlanScorer | None = None
+    critic: Critic | None = None
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from types import TracebackType
 
 from strop.config.root import Config
 from strop.errors import ConfigError
-from strop.metrics import Metrics
+from strop.metrics import Metrics, merge
 from strop.protocols import LossFunction, MicroBatchPlan, UpdateReport
 from strop.records import Group, Prompt, Sample
 from strop.trainers.build import Run, build_run
 from strop.trainers.evaluate import Evaluation, evaluate
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs
-from strop.trainers.mini_batches import attach, plan_mini_batch
-from strop.trainers.sampling import sample_group, stream_keys
+from strop.trainers.passes import plan_mini_batch, ready, score_rows
+from strop.trainers.sampling import judge_for_training, sample_for_training
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 
@@ -46,14 +46,10 @@ class Session(AbstractContextManager["Session"]):
 
     def sample(self, prompts: Sequence[Prompt], group_size: int | None = None) -> list[Group]:
         """Samples a group for each prompt, all at once; `group_size` defaults to the config's."""
-        size = group_size or self.run.step.group_size
-        settings, sampler = self.run.step, self.run.roles.sampler
+        settings = replace(self.run.step, group_size=group_size or self.run.step.group_size)
 
         async def all_groups() -> list[Group]:
-            requests = (
-                sample_group(sampler, prompt, stream_keys(prompt, size, settings.seed, "train"), settings.sampling)
-                for prompt in prompts
-            )
+            requests = (sample_for_training(self.run.roles, settings, prompt) for prompt in prompts)
             return list(await asyncio.gather(*requests))
 
         return self.run.cluster.run(all_groups())
@@ -62,14 +58,14 @@ class Session(AbstractContextManager["Session"]):
         """Returns the groups with rewards on their samples, truncation counted as the algorithm says."""
 
         async def all_groups() -> list[Group]:
-            judged = await asyncio.gather(*(self.inputs.judge(group) for group in groups))
-            return [self.run.roles.algorithm.shape(group) for group in judged]
+            return list(await asyncio.gather(*(judge_for_training(self.run.roles, group) for group in groups)))
 
         return self.run.cluster.run(all_groups())
 
     def advantages(self, groups: Sequence[Group]) -> list[Group]:
-        """Returns the groups with the algorithm's advantages on every sampled token."""
-        return self.run.roles.algorithm.advantages(groups)
+        """Returns the groups with the algorithm's advantages on every sampled token, scored before where it asks."""
+        scored, _ = score_rows(self.run.roles, self.run.step, groups)
+        return self.run.roles.algorithm.advantages(scored)
 
     def forward_backward(
         self,
@@ -97,9 +93,10 @@ class Session(AbstractContextManager["Session"]):
             )
         plan = self._plan(groups, weights)
         if self._is_off_policy(groups):
-            plan = attach(plan, "old_logprobs", [batch.fields_N["rollout_logprobs"] for batch in plan.micro_batches])
+            plan = plan.with_field("old_logprobs", [batch.fields_N["rollout_logprobs"] for batch in plan.micro_batches])
         if loss is None:
-            return self.run.policy.forward_backward(plan, self.run.roles.algorithm.loss)
+            plan, metrics = ready(self.run.roles, plan, is_first=False)
+            return merge([metrics, self.run.policy.forward_backward(plan, self.run.roles.algorithm.loss)])
         with _of_any_gradient(self.run.policy):
             return self.run.policy.forward_backward(plan, loss)
 

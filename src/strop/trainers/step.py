@@ -1,24 +1,25 @@
 """The step of every schedule, in two halves: collect groups, then update the policy.
 
     collect     prompts -> sample a group each -> reward it -> keep those worth training on
-    update      advantages -> pack -> attach old and reference log-probs where needed
+    update      score the rows where needed -> advantages -> pack -> attach old and reference log-probs where needed
                 -> for each mini-batch: forward_backward, optimizer_step
 
 The schedules (`sync.py`) call the two halves and publish the weights in between. Who does what is in `roles.py`; how
-a group is sampled in `sampling.py`; how groups become micro-batches in `mini_batches.py`.
+a group is sampled in `sampling.py`; what is scored, and how groups become micro-batches, in `passes.py`.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from strop.metrics import Metrics, merge
 from strop.protocols import MicroBatchPlan, UpdateReport
 from strop.records import Group, Prompt
-from strop.trainers.mini_batches import attach_old_logprobs, plan_mini_batch, split_evenly
+from strop.trainers.passes import attach_old, plan_mini_batch, ready, score_rows
 from strop.trainers.roles import Roles, StepSettings
-from strop.trainers.sampling import sample_group, stream_keys
+from strop.trainers.sampling import judge_for_training, sample_for_training
 from strop.trainers.updates import naming_prompts, skip_note, update_metrics
 
 
@@ -46,6 +47,8 @@ class PreparedUpdate:
     parts: list[list[Group]]
     """The mini-batches."""
     plans: list[MicroBatchPlan]
+    metrics: Metrics
+    """What the passes before the advantages said."""
 
     @property
     def num_targets(self) -> int:
@@ -95,10 +98,9 @@ async def _sample_and_reward(
 
     async def one(prompt: Prompt) -> Group:
         nonlocal sampled_at
-        keys = stream_keys(prompt, settings.group_size, settings.seed, "train")
-        group = await sample_group(roles.sampler, prompt, keys, settings.sampling)
+        group = await sample_for_training(roles, settings, prompt)
         sampled_at = time.perf_counter()
-        return roles.algorithm.shape(await roles.judge(group))
+        return await judge_for_training(roles, group)
 
     groups = await asyncio.gather(*(one(prompt) for prompt in prompts))
     return list(groups), time.perf_counter() - sampled_at
@@ -109,22 +111,33 @@ async def _sample_and_reward(
 
 def prepare_update(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> PreparedUpdate:
     """Computes advantages, packs the mini-batches, and attaches reference and old log-probs where needed."""
+    groups, metrics = score_rows(roles, settings, groups)
     groups = roles.algorithm.advantages(groups)
     parts = split_evenly(groups, settings.updates_per_batch)
-    plans = attach_old_logprobs(roles, settings, [plan_mini_batch(roles, settings, part) for part in parts])
-    return PreparedUpdate(list(groups), parts, plans)
+    plans = attach_old(roles, settings, [plan_mini_batch(roles, settings, part) for part in parts])
+    return PreparedUpdate(groups, parts, plans, metrics)
 
 
 def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Updated:
     """Runs every mini-batch of every epoch, one optimizer update each."""
     parts, plans = prepared.parts, prepared.plans
-    metrics: list[Metrics] = []
+    metrics: list[Metrics] = [prepared.metrics]
     reports: list[UpdateReport] = []
     notes: list[str] = []
     for _ in range(settings.epochs_per_batch):
-        for part, plan in zip(parts, plans, strict=True):
-            metrics.append(roles.policy.forward_backward(plan, roles.algorithm.loss))
+        for part, planned in zip(parts, plans, strict=True):
+            plan, fixed = ready(roles, planned, is_first=not reports)
+            metrics += [fixed, roles.policy.forward_backward(plan, roles.algorithm.loss)]
             with naming_prompts(part):
                 reports.append(roles.policy.optimizer_step())
             notes += skip_note(reports[-1], part)
-    return Updated(prepared.groups, merge(metrics) | update_metrics(reports, plans), reports, notes)
+    merged = merge(metrics)
+    roles.algorithm.observe(merged, sum(len(group.samples) for group in prepared.groups))
+    return Updated(prepared.groups, merged | update_metrics(reports, plans), reports, notes)
+
+
+def split_evenly(groups: Sequence[Group], num_parts: int) -> list[list[Group]]:
+    """Cuts the groups into at most `num_parts` runs whose sizes differ by one at most; none is empty."""
+    num_parts = min(num_parts, len(groups))
+    bounds = [len(groups) * part // num_parts for part in range(num_parts + 1)] if num_parts else [0]
+    return [list(groups[start:stop]) for start, stop in pairwise(bounds)]
