@@ -17,9 +17,10 @@ from rich.text import Text
 from strop.metrics.activity import Activity, Detail
 from strop.metrics.heartbeat import Heartbeat
 from strop.metrics.metric import Metrics, values
+from strop.metrics.score import Score
 from strop.metrics.settings import ConsoleSettings
 from strop.metrics.step_line import heading, step_line
-from strop.metrics.table import Answer, Score, answers_table, comparison_table, scores_line
+from strop.metrics.table import Answer, answers_table, comparison_table, scores_line
 from strop.metrics.timing import PhaseClock
 
 PLAIN_WIDTH = 100

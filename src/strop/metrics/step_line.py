@@ -45,11 +45,11 @@ def _formatted(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def reward_cell(values: Values) -> str:
-    """Returns the mean reward with the spread over the samples."""
+    """Returns the mean reward, and in brackets its standard deviation over the samples."""
     mean, spread = values.get("reward/mean"), values.get("reward/std")
     if mean is None:
         return "none valid"
-    return f"{mean:.2f}" if spread is None else f"{mean:.2f} ±{spread:.2f}"
+    return f"{mean:.2f}" if spread is None else f"{mean:.2f}({spread:.2f})"
 
 
 def speed_cell(values: Values) -> str:
@@ -66,7 +66,7 @@ def _measured(name: str) -> Callable[[Values], bool]:
 
 
 COLUMNS = (
-    Column("reward", 11, reward_cell),
+    Column("reward(std)", 11, reward_cell),
     Column("solved", 6, percent("reward/solved_share")),
     Column("no signal", 9, percent("groups/zero_signal_share")),
     Column("rounds", 6, short("groups/sampling_rounds"), _measured("groups/sampling_rounds")),

@@ -17,14 +17,15 @@ from strop.config.root import Config
 from strop.data.renderer import ChatRenderer
 from strop.devices import build_device
 from strop.errors import CheckpointError, ConfigError
-from strop.metrics.table import Score, scores_line
+from strop.metrics.score import Score
+from strop.metrics.table import scores_line
 from strop.models.export import export_folder
 from strop.models.load import load_policy, load_tokenizer
 from strop.records import Group, Message, Prompt, SamplingParams
 from strop.rollout.native.engine import NativeEngine
 from strop.tasks import completion_text
 from strop.trainers.build import ENGINE_PART, build_policy, build_run
-from strop.trainers.evaluate import Evaluation, evaluation_scores
+from strop.trainers.evaluate import Evaluation
 from strop.trainers.inputs import prepare_inputs
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.sampling import sample_group, stream_keys
@@ -42,7 +43,7 @@ class EvaluationReport:
     @property
     def scores(self) -> dict[str, Score]:
         """Every score by name."""
-        return {name: score for one in self.evaluations for name, score in evaluation_scores(one).items()}
+        return {name: score for one in self.evaluations for name, score in one.scores.items()}
 
     def __str__(self) -> str:
         return f"{self.what}: {scores_line(self.scores)}"

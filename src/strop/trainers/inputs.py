@@ -23,6 +23,7 @@ from strop.tasks import WeightedReward, completion_text, reward_group
 from strop.tasks.graded import GradedReward
 from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_greedy
 from strop.trainers.reader import DataReader, JudgedTask
+from strop.trainers.scores import Scoring
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ def evaluation_plan(config: Config, inputs: Inputs) -> EvaluationPlan | None:
         stop_token_ids=inputs.stops.token_ids,
         stop_strings=tuple(config.rollout.stop_strings),
     )
-    sampled = EvaluationSettings(section.samples, sampling, config.run.seed, section.solved_at, tuple(section.pass_at))
+    scoring = Scoring("sampled", section.solved_at, tuple(section.pass_at))
+    sampled = EvaluationSettings(section.samples, sampling, config.run.seed, scoring)
     both = [sampled, with_greedy(sampled)] if section.greedy else [sampled]
     return EvaluationPlan(inputs.evaluation.prompts(), both)
 

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from strop.metrics import Metrics, values
 from strop.metrics.console import Console
 from strop.metrics.samples import GroupRecord, PartRecord, RowRecord, SampleRecord, SampleStore
-from strop.metrics.table import Answer, Score
+from strop.metrics.score import Score
+from strop.metrics.table import Answer
 from strop.metrics.watch import Watch
 from strop.records import Group, Row, Sample
-from strop.trainers.evaluate import Evaluation, evaluation_scores
+from strop.trainers.evaluate import Evaluation
 from strop.trainers.judgements import reward_warnings
-from strop.trainers.run_folder import RunFolder
+from strop.trainers.run_folder import PER_PROMPT, RunFolder
 from strop.trainers.statistics import first_error
 
 NUM_SHOWN_ANSWERS = 4
@@ -73,7 +74,7 @@ class Reporter:
 
     def evaluation(self, step: int, evaluations: Sequence[Evaluation]) -> None:
         """Prints the scores of an evaluation and stores them with some answers."""
-        scores = {name: score for one in evaluations for name, score in evaluation_scores(one).items()}
+        scores = {name: score for one in evaluations for name, score in one.scores.items()}
         self.console.evaluation("before training" if step == 0 else f"after step {step}", scores)
         for one in evaluations:
             self._folder.write_evaluation(step, one.label, self._stored(one))
@@ -96,10 +97,11 @@ class Reporter:
             stack.callback(self.console.close)
 
     def _stored(self, evaluation: Evaluation) -> dict[str, Any]:
-        scores = evaluation_scores(evaluation)
+        scores = evaluation.scores
         return {
             "metrics": values(evaluation.metrics),
             "scores": {name: [score.mean, score.standard_error, score.num_prompts] for name, score in scores.items()},
+            PER_PROMPT: {name: dict(score.per_prompt) for name, score in scores.items()},
             "answers": [
                 {
                     "prompt": prompt_text(group),
@@ -130,7 +132,11 @@ def _row_record(row: Row) -> RowRecord:
 
 
 def _scores(stored: dict[str, Any]) -> dict[str, Score]:
-    return {name: Score(*score) for one in stored.values() for name, score in one["scores"].items()}
+    return {
+        name: Score(average, error, num_prompts, one.get(PER_PROMPT, {}).get(name, {}))
+        for one in stored.values()
+        for name, (average, error, num_prompts) in one["scores"].items()
+    }
 
 
 def prompt_text(group: Group) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 
 from strop.errors import ConfigError
 
+PER_PROMPT = "per_prompt"
+"""Part of an evaluation that grows with the prompts."""
 _WRITING = ".writing-"
 
 
@@ -55,8 +57,14 @@ class RunFolder:
         write_whole(self.config, text)
 
     def write_evaluation(self, step: int, label: str, values: Mapping[str, Any]) -> None:
-        """Stores one evaluation beside the earlier ones; the same step and label are replaced."""
+        """Stores one evaluation beside the earlier ones; the same step and label are replaced.
+
+        What it says of each prompt is kept of the first policy and of the newest one, which are compared.
+        """
         results = self.read_evaluations()
+        for name in results.keys() - {"0", str(step)}:
+            for stored in results[name].values():
+                stored.pop(PER_PROMPT, None)
         results.setdefault(str(step), {})[label] = dict(values)
         write_whole(self.evaluations, json.dumps(results, indent=1))
 

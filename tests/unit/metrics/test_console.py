@@ -11,7 +11,7 @@ from strop.config.metrics import MetricsConfig
 from strop.metrics import Metrics, maximum, mean, total
 from strop.metrics.console import Console
 from strop.metrics.heartbeat import Heartbeat
-from strop.metrics.table import Score
+from strop.metrics.score import Score
 
 
 class Terminal(io.StringIO):
@@ -64,9 +64,9 @@ def test_a_file_gets_one_plain_line_a_step_with_the_bottleneck_first() -> None:
     assert lines_of(stream) == [
         "strop",
         "run folder: runs/a",
-        " step      reward solved no signal  cut  err   grad tok/s  seconds: longest phase first",
-        "12/60  0.53 ±0.41    53%       25%   3%   0%  0.421   200  4.1: rollout 2.2, update 1.6, other 0.3",
-        "13/60  0.53 ±0.41    53%       25%   3%   0%  0.421   200  4.1: rollout 2.2, update 1.6, other 0.3",
+        " step reward(std) solved no signal  cut  err   grad tok/s  seconds: longest phase first",
+        "12/60  0.53(0.41)    53%       25%   3%   0%  0.421   200  4.1: rollout 2.2, update 1.6, other 0.3",
+        "13/60  0.53(0.41)    53%       25%   3%   0%  0.421   200  4.1: rollout 2.2, update 1.6, other 0.3",
     ]
     assert "\x1b" not in stream.getvalue()
 
@@ -143,7 +143,7 @@ def test_the_table_of_before_and_after_is_plain_in_a_file() -> None:
     console.comparison({"sampled": Score(0.031, 0.015, 128)}, {"sampled": Score(0.782, 0.02, 128)})
     console.close()
     text = stream.getvalue()
-    assert "evaluation before training: sampled 3.1% ± 1.5 (128 prompts)" in text
+    assert "evaluation before training: sampled 3.1% ± 1.5 (128 prompts, ± standard error)" in text
     assert "78.2% ± 2.0" in text
     assert "+75.1 ± 2.5" in text
     assert "\x1b" not in text

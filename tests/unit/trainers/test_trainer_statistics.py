@@ -8,16 +8,10 @@ import numpy as np
 import pytest
 
 from strop.metrics import values
+from strop.metrics.score import standard_error
 from strop.records import FinishState, Group, Prompt, RewardPart, Row, Sample, SamplingParams
-from strop.trainers.evaluate import (
-    Evaluation,
-    EvaluationSettings,
-    evaluation_metrics,
-    evaluation_scores,
-    pass_at_k,
-    standard_error,
-    with_greedy,
-)
+from strop.trainers.evaluate import EvaluationSettings, with_greedy
+from strop.trainers.scores import Scoring, evaluation_metrics, evaluation_scores, pass_at_k
 from strop.trainers.statistics import first_error, group_metrics
 
 
@@ -27,8 +21,8 @@ def sample(index: int, reward: float | None, length: int = 2, finish: FinishStat
     return Sample(index, (row,), finish, reward)
 
 
-def group(*samples: Sample, source: str = "s") -> Group:
-    return Group(Prompt("p", 0, np.array([0]), (), "task", source=source), samples)
+def group(*samples: Sample, source: str = "s", prompt_id: str = "p") -> Group:
+    return Group(Prompt(prompt_id, 0, np.array([0]), (), "task", source=source), samples)
 
 
 def test_shares_count_all_samples_and_reward_means_only_valid_ones() -> None:
@@ -104,8 +98,7 @@ def test_pass_at_k_refuses_k_over_the_samples() -> None:
 
 def test_the_standard_error_is_over_prompts_not_samples() -> None:
     groups = [group(sample(0, 1.0), sample(1, 1.0)), group(sample(0, 0.0), sample(1, None))]
-    settings = EvaluationSettings(2, SamplingParams(8), 0, 1.0, (1, 2))
-    found = values(evaluation_metrics(groups, settings))
+    found = values(evaluation_metrics(groups, Scoring("sampled", 1.0, (1, 2))))
     assert found["eval/sampled/accuracy"] == 0.5
     assert found["eval/sampled/accuracy_standard_error"] == pytest.approx(standard_error([1.0, 0.0])) == 0.5
     assert found["eval/sampled/pass_at_2"] == 0.5
@@ -114,13 +107,43 @@ def test_the_standard_error_is_over_prompts_not_samples() -> None:
 
 def test_the_scores_that_a_person_sees_hold_pass_at_k_with_its_standard_error() -> None:
     groups = [group(sample(0, 1.0), sample(1, 0.0)), group(sample(0, 0.0), sample(1, None))]
-    scores = evaluation_scores(Evaluation(groups, {}, "sampled", 1.0, (1, 2)))
+    scores = evaluation_scores(groups, Scoring("sampled", 1.0, (1, 2)))
     assert list(scores) == ["sampled", "sampled, pass@1", "sampled, pass@2"]
     assert [(score.mean, score.num_prompts) for score in scores.values()] == [(0.25, 2), (0.25, 2), (0.5, 2)]
     assert scores["sampled, pass@2"].standard_error == pytest.approx(standard_error([1.0, 0.0]))
 
 
+def test_an_evaluation_of_several_data_sets_reports_each_beside_all() -> None:
+    solved, failed = sample(0, 1.0, 2), sample(0, 0.0, 6, FinishState.LENGTH)
+    groups = [
+        group(solved, source="a", prompt_id="a:0"),
+        group(failed, source="a", prompt_id="a:1"),
+        group(failed, source="b", prompt_id="b:0"),
+    ]
+    found = values(evaluation_metrics(groups, Scoring("sampled", 1.0, (1,))))
+    assert found["eval/sampled/accuracy"] == pytest.approx(1 / 3)
+    assert found["eval/sampled/by_source/a/accuracy"] == found["eval/sampled/by_source/a/pass_at_1"] == 0.5
+    assert found["eval/sampled/by_source/a/accuracy_standard_error"] == 0.5
+    assert (found["eval/sampled/by_source/b/accuracy"], found["eval/sampled/by_source/b/truncated_share"]) == (0, 1)
+    assert found["eval/sampled/by_source/a/length"] == 4
+    scores = evaluation_scores(groups, Scoring("sampled", 1.0))
+    assert {name: score.num_prompts for name, score in scores.items()} == {
+        "sampled": 3,
+        "sampled on a": 2,
+        "sampled on b": 1,
+    }
+    assert scores["sampled"].per_prompt == {"a:0": 1.0, "a:1": 0.0, "b:0": 0.0}
+    alone = evaluation_metrics(groups[:2], Scoring("sampled", 1.0))
+    assert not any("by_source" in name for name in alone)
+
+
+def test_a_reward_part_without_any_value_is_no_score_of_zero() -> None:
+    lost = replace(sample(0, 1.0), reward_parts={"shown": RewardPart(None, weight=0.0, error="it broke")})
+    assert list(evaluation_scores([group(lost)], Scoring("sampled", 1.0))) == ["sampled"]
+
+
 def test_greedy_evaluation_takes_one_sample_at_temperature_zero() -> None:
-    greedy = with_greedy(EvaluationSettings(4, SamplingParams(8, temperature=0.7, top_p=0.9), 0, 1.0, (2,)))
+    sampling = SamplingParams(8, temperature=0.7, top_p=0.9)
+    greedy = with_greedy(EvaluationSettings(4, sampling, 0, Scoring("sampled", 0.5, (2,))))
     assert (greedy.samples, greedy.sampling.temperature, greedy.sampling.top_p) == (1, 0.0, 1.0)
-    assert (greedy.pass_at, greedy.label) == ((), "greedy")
+    assert greedy.scoring == Scoring("greedy", 0.5)
