@@ -1,13 +1,14 @@
 """What every `TrainEngine` must do, whatever is behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from strop.errors import CheckpointError
-from strop.protocols import TrainEngine
+from strop.protocols import LossInputs, LossOutputs, MicroBatchPlan, TrainEngine
+from strop.records import Group
 from support.tiny import tiny_groups, tiny_model
 from support.training import ratio_loss, run_update, tiny_engine, tiny_plan
 
@@ -23,20 +24,72 @@ def weights_of(engine: TrainEngine) -> dict[str, torch.Tensor]:
     return {chunk.name: chunk.tensor.clone() for chunk in engine.export_weights()}
 
 
+def plain_distributions(plan: MicroBatchPlan, groups: Sequence[Group], temperature: float) -> list[torch.Tensor]:
+    """All log-probs [N, V] at each target's place, one sample at a time through the plain model."""
+    model = tiny_model("llama", attn="eager")
+    found = []
+    for batch in plan.micro_batches:
+        rows = [groups[group].samples[sample].rows[0] for group, sample in batch.sample_keys]
+        parts = []
+        for row in rows:
+            logits = model(torch.from_numpy(row.token_ids)[None]).logits[0, :-1].detach()
+            parts.append(torch.log_softmax(logits / temperature, -1)[row.loss_mask[1:]])
+        found.append(torch.cat(parts))
+    return found
+
+
 def test_scores_are_log_probs_of_the_targets_in_their_order(make_engine: Callable[..., TrainEngine]) -> None:
     engine = make_engine(temperature=0.6)
     groups = tiny_groups()
     plan = tiny_plan(groups, 20)
-    model = tiny_model("llama", attn="eager")
-    for batch, scores in zip(plan.micro_batches, engine.score(plan), strict=True):
-        assert not scores.requires_grad
-        expected = []
-        for group_index, sample_index in batch.sample_keys:
-            row = groups[group_index].samples[sample_index].rows[0]
-            token_ids = torch.from_numpy(row.token_ids)
-            log_probabilities = torch.log_softmax(model(token_ids[None]).logits[0, :-1].detach() / 0.6, -1)
-            expected.append(log_probabilities.gather(1, token_ids[1:, None])[row.loss_mask[1:], 0])
-        torch.testing.assert_close(scores, torch.cat(expected), rtol=1e-5, atol=1e-5)
+    parts = zip(plan.micro_batches, engine.score(plan), plain_distributions(plan, groups, 0.6), strict=True)
+    for batch, scores, every in parts:
+        assert not scores.logprobs_N.requires_grad
+        assert scores.top_ids_NK is scores.top_logprobs_NK is scores.collisions_N is None
+        expected = every.gather(1, batch.target_ids_N[:, None])[:, 0]
+        torch.testing.assert_close(scores.logprobs_N, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_scores_name_the_most_likely_tokens_and_collisions_where_asked(
+    make_engine: Callable[..., TrainEngine],
+) -> None:
+    engine = make_engine(temperature=0.6)
+    groups = tiny_groups()
+    plan = tiny_plan(groups, 20)
+    all_scores = engine.score(plan, top_k=3, collisions=True)
+    for scores, every in zip(all_scores, plain_distributions(plan, groups, 0.6), strict=True):
+        expected, ids = every.topk(3)
+        assert torch.equal(scores.top_ids_NK, ids)
+        torch.testing.assert_close(scores.top_logprobs_NK, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(scores.collisions_N, every.exp().square().sum(-1), rtol=1e-5, atol=1e-7)
+
+
+def test_a_loss_sees_every_field_and_log_probs_at_the_candidates(make_engine: Callable[..., TrainEngine]) -> None:
+    engine = make_engine(temperature=0.6, candidates=True)
+    groups = tiny_groups()
+    plan = tiny_plan(groups, 20)
+    ids = [scores.top_ids_NK for scores in engine.score(plan, top_k=2)]
+    plan = plan.with_field("candidate_ids", ids)
+    seen = []
+
+    def loss(inputs: LossInputs) -> LossOutputs:
+        seen.append(inputs)
+        return LossOutputs((inputs.weights_N[:, None] * inputs.candidate_logprobs_NK.exp()).sum())
+
+    report = run_update(engine, plan, loss)
+    assert report.applied
+    assert report.gradient_norm > 0
+    parts = zip(plan.micro_batches, seen, plain_distributions(plan, groups, 0.6), strict=True)
+    for batch, inputs, every in parts:
+        assert inputs.fields_N.keys() == batch.fields_N.keys()
+        assert torch.equal(inputs.fields_N["candidate_ids"], batch.fields_N["candidate_ids"])
+        expected = every.gather(1, batch.fields_N["candidate_ids"])
+        torch.testing.assert_close(inputs.candidate_logprobs_NK.detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_candidates_that_the_batch_does_not_carry_are_missed_by_name(make_engine: Callable[..., TrainEngine]) -> None:
+    with pytest.raises(ValueError, match=r"must carry .*candidate_ids"):
+        make_engine(candidates=True).forward_backward(tiny_plan(tiny_groups()), ratio_loss)
 
 
 def test_calls_add_their_gradients_until_the_step(make_engine: Callable[..., TrainEngine]) -> None:

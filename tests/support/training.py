@@ -23,6 +23,7 @@ def tiny_engine(
     dtype: torch.dtype = torch.float32,
     temperature: float = 1.0,
     entropy: bool = False,
+    candidates: bool = False,
     gradient_known: bool = False,
     **settings: Any,
 ) -> Fsdp2Engine:
@@ -32,7 +33,7 @@ def tiny_engine(
         TrainingConfig(**{"learning_rate": 1e-2, "logprob_chunk_tokens": 7, **settings}),
         temperature=temperature,
         device=CpuDevice(),
-        needs=AlgorithmNeeds(entropy=entropy, on_policy_gradient_known=gradient_known),
+        needs=AlgorithmNeeds(entropy=entropy, candidates=candidates, on_policy_gradient_known=gradient_known),
     )
 
 

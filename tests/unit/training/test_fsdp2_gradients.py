@@ -89,12 +89,27 @@ def test_the_announced_gradient_is_not_used_once_old_and_new_log_probs_differ() 
     engines = [tiny_engine(gradient_known=known) for known in (False, True)]
     for engine in engines:
         plan = tiny_plan(tiny_groups(), 20)
-        scores = [values - 0.1 for values in engine.score(plan)]
-        pairs = zip(plan.micro_batches, scores, strict=True)
-        plan = type(plan)(tuple(batch.with_fields(old_logprobs=old) for batch, old in pairs))
+        plan = plan.with_field("old_logprobs", [scores.logprobs_N - 0.1 for scores in engine.score(plan)])
         engine.forward_backward(plan, ratio_loss)
     expected, actual = map(gradients, engines)
     assert_gradients_close(actual, expected, 0)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_candidates_that_are_the_whole_vocabulary_give_the_gradient_of_the_entropy(chunk: int) -> None:
+    def entropy_loss(inputs: LossInputs) -> LossOutputs:
+        if inputs.candidate_logprobs_NK is None:
+            return LossOutputs((inputs.weights_N * inputs.entropies_N).sum())
+        logprobs_NV = inputs.candidate_logprobs_NK
+        return LossOutputs(-(inputs.weights_N[:, None] * logprobs_NV.exp() * logprobs_NV).sum())
+
+    plan = tiny_plan(tiny_groups(), 20)
+    direct, summed = tiny_engine(entropy=True), tiny_engine(candidates=True, logprob_chunk_tokens=chunk)
+    every_id = torch.arange(direct.causal_lm.config.vocab_size)
+    ids = [every_id.expand(batch.num_targets, -1) for batch in plan.micro_batches]
+    direct.forward_backward(plan, entropy_loss)
+    summed.forward_backward(plan.with_field("candidate_ids", ids), entropy_loss)
+    assert_gradients_close(gradients(summed), gradients(direct), 1e-5)
 
 
 def test_a_hybrid_model_is_run_one_row_at_a_time() -> None:
@@ -121,9 +136,7 @@ def test_the_first_on_policy_ratio_is_exactly_one(temperature: float) -> None:
 def test_attached_old_logprobs_are_the_scored_ones_and_differ_after_an_update() -> None:
     engine = tiny_engine(temperature=0.6)
     plan = tiny_plan(tiny_groups(), 20)
-    old = engine.score(plan)
-    batches = [batch.with_fields(old_logprobs=values) for batch, values in zip(plan.micro_batches, old, strict=True)]
-    plan = type(plan)(tuple(batches))
+    plan = plan.with_field("old_logprobs", [scores.logprobs_N for scores in engine.score(plan)])
     gaps = []
 
     def loss(inputs: LossInputs) -> LossOutputs:

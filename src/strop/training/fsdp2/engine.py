@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from strop.algorithms.logprobs import TargetScores, Wanted
 from strop.config.training import TrainingConfig
 from strop.metrics import Metrics, merge, total
 from strop.models.attention.layer_kinds import supports_shared_prefix
 from strop.models.lora import merged_chunks
-from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, MicroBatchPlan, UpdateReport
+from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, MicroBatchPlan, Scores, UpdateReport
 from strop.records import PackedBatch, WeightChunk
 from strop.training.errors import TooManySkippedUpdates
 from strop.training.fsdp2.checks import require_deterministic
 from strop.training.fsdp2.evidence import UpdateEvidence
 from strop.training.fsdp2.optimizer import PolicyOptimizer
-from strop.training.fsdp2.policy import PolicyModule, PolicyOutputs
+from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer, in_step
 from strop.training.fsdp2.sharding import full_tensor, num_processes, shard
 from strop.training.fsdp2.state import load_state, save_state
@@ -88,9 +89,9 @@ class Fsdp2Engine:
         else:
             self.causal_lm.eval()  # type: ignore[no-untyped-call]
 
-    def score(self, plan: MicroBatchPlan) -> list[Tensor]:
-        """Returns log-probs of the targets without gradient, at the rollout temperature, on the CPU."""
-        return self._scorer.score(plan)
+    def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
+        """Scores the targets without gradient, at the rollout temperature, on the CPU."""
+        return self._scorer.score(plan, top_k=top_k, collisions=collisions)
 
     def score_tokens(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
         """Scores whole sequences as a `Scorer` does: log-probs of tokens 1, 2, ... at temperature 1."""
@@ -106,10 +107,8 @@ class Fsdp2Engine:
         if batch.num_targets == 0:
             self._backward_nothing(batch)
             return {}
-        _require_fields(batch)
-        outputs: PolicyOutputs = self.policy(
-            batch, self._temperature, self.needs.entropy, self._known_gradient(batch.fields_N)
-        )
+        _require_fields(batch, self.needs)
+        outputs: TargetScores = self.policy(batch, self._temperature, self._wanted(batch.fields_N))
         inputs = _loss_inputs(batch, outputs)
         gradients: list[Tensor] = []
         outputs.logprobs_N.register_hook(gradients.append)  # type: ignore[no-untyped-call]
@@ -117,6 +116,13 @@ class Fsdp2Engine:
         result.loss.backward()  # type: ignore[no-untyped-call]
         self._evidence.note(batch, inputs.weights_N, outputs.logprobs_N, result.loss, *gradients)
         return merge([result.metrics, {"update/loss": total(float(result.loss.detach()))}])
+
+    def _wanted(self, fields_N: Mapping[str, Tensor]) -> Wanted:
+        return Wanted(
+            entropy=self.needs.entropy,
+            candidate_ids_NK=fields_N["candidate_ids"] if self.needs.candidates else None,
+            known_gradient_N=self._known_gradient(fields_N),
+        )
 
     def _known_gradient(self, fields_N: Mapping[str, Tensor]) -> Tensor | None:
         """Returns the gradient that the loss will have by each log-prob, where the update is on-policy."""
@@ -209,14 +215,15 @@ class Fsdp2Engine:
         self._evidence = UpdateEvidence()
 
 
-def _require_fields(batch: PackedBatch) -> None:
-    missing = {"weights", "advantages", "rollout_logprobs"} - batch.fields_N.keys()
+def _require_fields(batch: PackedBatch, needs: AlgorithmNeeds) -> None:
+    required = {"weights", "advantages", "rollout_logprobs"} | ({"candidate_ids"} if needs.candidates else set())
+    missing = required - batch.fields_N.keys()
     if missing:
         got = sorted(batch.fields_N)
         raise ValueError(f"a micro-batch must carry {sorted(missing)} to be trained on, got {got}")
 
 
-def _loss_inputs(batch: PackedBatch, outputs: PolicyOutputs) -> LossInputs:
+def _loss_inputs(batch: PackedBatch, outputs: TargetScores) -> LossInputs:
     """Joins what the policy gave with what the batch carries; without old log-probs the ratio is exactly 1."""
     fields = batch.fields_N
     return LossInputs(
@@ -229,4 +236,6 @@ def _loss_inputs(batch: PackedBatch, outputs: PolicyOutputs) -> LossInputs:
         rollout_logprobs_N=fields["rollout_logprobs"],
         reference_logprobs_N=fields.get("reference_logprobs"),
         entropies_N=outputs.entropies_N,
+        candidate_logprobs_NK=outputs.candidate_logprobs_NK,
+        fields_N=fields,
     )

@@ -4,25 +4,16 @@ Hidden states become log-probs inside this forward because this module is the FS
 outside the root's forward would be a sharded tensor, and worse where it is tied to the embedding.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from strop.algorithms.head_products import LogitTransform
-from strop.algorithms.logprobs import chunked_logprobs
+from strop.algorithms.logprobs import TargetScores, Wanted, chunked_logprobs
 from strop.models.attention.interface import ATTENTION_NAME, LAYOUT_KEYWORD
 from strop.models.attention.tree import TreeLayout
 from strop.models.head import LogitsHead
 from strop.records import PackedBatch
-
-
-class PolicyOutputs(NamedTuple):
-    """What one micro-batch gives, target-aligned. A tuple, so that FSDP finds the tensors in it."""
-
-    logprobs_N: Tensor
-    entropies_N: Tensor | None
 
 
 class PolicyModule(nn.Module):
@@ -44,34 +35,22 @@ class PolicyModule(nn.Module):
         self.chunk_tokens = chunk_tokens
         self.shares_prefixes = shares_prefixes
 
-    def forward(
-        self,
-        batch: PackedBatch,
-        temperature: float,
-        with_entropy: bool = False,
-        known_gradient_N: Tensor | None = None,
-    ) -> PolicyOutputs:
+    def forward(self, batch: PackedBatch, temperature: float, wanted: Wanted | None = None) -> TargetScores:
         """Runs the decoder over the batch's tokens and scores its targets.
 
         Args:
             batch: on the device of the model.
             temperature: divides the logits.
-            with_entropy: also gives entropies.
-            known_gradient_N: the gradient that the loss will have by each log-prob, where that is certain
-                before the log-probs are there; excludes entropies.
+            wanted: what is computed beside the log-probs of the targets.
+
+        Returns:
+            A tuple, so that FSDP finds the tensors in it.
         """
         hidden_NH = self._hidden_states(batch).index_select(0, batch.source_index_N)
         head = LogitsHead.from_model(self.causal_lm)
         operands = (hidden_NH.to(head.weight.dtype), head.weight, head.bias, batch.target_ids_N)
         transform = LogitTransform(temperature, head.scale, head.softcap)
-        outputs = chunked_logprobs(
-            *operands,
-            transform=transform,
-            chunk=self.chunk_tokens,
-            with_entropy=with_entropy,
-            known_gradient_N=known_gradient_N,
-        )
-        return PolicyOutputs(*outputs)
+        return chunked_logprobs(*operands, transform=transform, chunk=self.chunk_tokens, wanted=wanted)
 
     def _hidden_states(self, batch: PackedBatch) -> Tensor:
         """Returns [T, H]."""

@@ -1,12 +1,11 @@
 """The frozen reference model that a KL term is anchored to."""
 
-import torch
 from transformers import PreTrainedModel
 
 from strop.config.training import TrainingConfig
 from strop.models.attention.layer_kinds import supports_shared_prefix
 from strop.models.lora import adapters_disabled
-from strop.protocols import Device, MicroBatchPlan
+from strop.protocols import Device, MicroBatchPlan, Scores
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer
@@ -27,9 +26,9 @@ class FrozenReference:
         )
         self._scorer = PolicyScorer(module.to(device.torch_device), device, temperature)
 
-    def score(self, plan: MicroBatchPlan) -> list[torch.Tensor]:
-        """Returns the reference's log-probs of the targets at the rollout temperature."""
-        return self._scorer.score(plan)
+    def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
+        """Scores the targets with the reference at the rollout temperature."""
+        return self._scorer.score(plan, top_k=top_k, collisions=collisions)
 
 
 class AdapterFreeReference:
@@ -38,7 +37,7 @@ class AdapterFreeReference:
     def __init__(self, engine: Fsdp2Engine) -> None:
         self._engine = engine
 
-    def score(self, plan: MicroBatchPlan) -> list[torch.Tensor]:
-        """Returns the base model's log-probs of the targets at the rollout temperature."""
+    def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
+        """Scores the targets with the base model at the rollout temperature."""
         with adapters_disabled(self._engine.causal_lm):
-            return self._engine.score(plan)
+            return self._engine.score(plan, top_k=top_k, collisions=collisions)

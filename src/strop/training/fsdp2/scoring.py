@@ -8,7 +8,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.protocols import Device, MicroBatchPlan
+from strop.algorithms.logprobs import TargetScores, Wanted
+from strop.protocols import Device, MicroBatchPlan, Scores
 from strop.records import PackedBatch, Segment
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.sharding import num_processes
@@ -22,19 +23,29 @@ class PolicyScorer:
         self.device = device
         self.temperature = temperature
 
-    def score(self, plan: MicroBatchPlan) -> list[Tensor]:
-        """Returns log-probs of the targets at the rollout temperature: one [N] tensor on the CPU a micro-batch."""
-        scored = [self._logprobs(batch, self.temperature) for batch in in_step(plan.micro_batches, self.device)]
+    def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
+        """Scores the targets at the rollout temperature: one record on the CPU a micro-batch."""
+        wanted = Wanted(top_k=top_k, collisions=collisions)
+        scored = [self._scores(batch, self.temperature, wanted) for batch in in_step(plan.micro_batches, self.device)]
         return scored[: len(plan.micro_batches)]
 
     def score_tokens(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
         """Returns what `Scorer.score` does: log-probs at temperature 1 of tokens 1, 2, ... of each sequence."""
-        return [self._logprobs(_plain_batch(ids), 1.0).float().numpy() for ids in token_ids]
+        return [self._scores(_plain_batch(ids), 1.0, Wanted()).logprobs_N.float().numpy() for ids in token_ids]
 
     @torch.no_grad()
-    def _logprobs(self, batch: PackedBatch, temperature: float) -> Tensor:
-        logprobs_N: Tensor = self.policy(batch.to(self.device.torch_device), temperature).logprobs_N
-        return logprobs_N.cpu()
+    def _scores(self, batch: PackedBatch, temperature: float, wanted: Wanted) -> Scores:
+        outputs: TargetScores = self.policy(batch.to(self.device.torch_device), temperature, wanted)
+        return Scores(
+            logprobs_N=outputs.logprobs_N.cpu(),
+            top_ids_NK=_on_cpu(outputs.top_ids_NK),
+            top_logprobs_NK=_on_cpu(outputs.top_logprobs_NK),
+            collisions_N=_on_cpu(outputs.collisions_N),
+        )
+
+
+def _on_cpu(values: Tensor | None) -> Tensor | None:
+    return None if values is None else values.cpu()
 
 
 def in_step(micro_batches: Sequence[PackedBatch], device: Device) -> list[PackedBatch]:
