@@ -6,17 +6,52 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 
+def hang_in_c(argument: Any) -> None:
+    re.fullmatch(r"(a+)+b", "a" * 40)
+
+
+def alarm_later(argument: float) -> str:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, argument)
+    return "armed"
+
+
+def exit_later(argument: float) -> str:
+    threading.Timer(argument, os._exit, (3,)).start()
+    return "armed"
+
+
+def fork_a_killer(argument: float) -> str:
+    parent = os.getpid()
+    if os.fork() == 0:
+        time.sleep(argument)
+        os.kill(parent, signal.SIGKILL)
+        os._exit(0)
+    return "armed"
+
+
+def leave_a_thread(argument: float) -> str:
+    """It holds the interpreter's lock without end, as a pattern that backtracks does."""
+    threading.Timer(argument, hang_in_c, (None,)).start()
+    return "armed"
+
+
+def note(argument: str) -> int:
+    """Counts its calls in a file, then crashes."""
+    with open(argument, "a") as file:
+        file.write("x")
+    os._exit(5)
+
+
 def misbehaving() -> Callable[[str, Any], Any]:
     """The factory of a call that does what it is told."""
     held: list[Any] = []
-
-    def hang_in_c(argument: Any) -> None:
-        re.fullmatch(r"(a+)+b", "a" * 40)
 
     def fork_and_return(argument: Any) -> str:
         os.fork()
@@ -52,6 +87,14 @@ def misbehaving() -> Callable[[str, Any], Any]:
         "pid": lambda argument: os.getpid(),
         "modules": lambda argument: sorted(sys.modules),
         "start sleeper": start_sleeper,
+        "alarm later": alarm_later,
+        "exit later": exit_later,
+        "fork a killer": fork_a_killer,
+        "leave a thread": leave_a_thread,
+        "crash and note": note,
+        "nap": lambda argument: time.sleep(argument) or "slept",
+        "need": lambda argument: len(bytearray(argument)),
+        "keep": lambda argument: held.append(bytearray(argument)) or "kept",
         "interrupt": lambda argument: signal.raise_signal(signal.SIGINT),
     }
     return lambda deed, argument: deeds[deed](argument)

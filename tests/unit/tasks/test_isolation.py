@@ -93,6 +93,33 @@ def test_a_call_that_hangs_is_killed_and_its_place_in_the_code_is_told(pool: Poo
     assert outcomes[1].seconds >= 0.3
 
 
+@pytest.mark.parametrize("deed", ["alarm later", "exit later", "fork a killer"])
+def test_what_a_call_leaves_to_go_off_later_costs_no_other_call(pool: Pool, deed: str) -> None:
+    run(pool, *[("echo", 0)] * 30)
+    outcomes = run(pool, (deed, 0.2), ("nap", 0.4), ("echo", 3))
+    assert [outcome.value for outcome in outcomes] == ["armed", "slept", 3]
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+
+
+def test_a_thread_that_a_call_leaves_and_that_blocks_the_process_costs_no_other_call(pool: Pool) -> None:
+    outcomes = run(pool, ("leave a thread", 0.1), ("nap", 0.3), ("echo", 3), timeout_seconds=1.0)
+    assert [outcome.value for outcome in outcomes] == ["armed", "slept", 3]
+
+
+def test_memory_that_a_call_keeps_costs_no_other_call(pool: Pool) -> None:
+    outcomes = run(pool, ("keep", 3 * 2**27), ("need", 3 * 2**27), ("echo", 3))
+    assert [outcome.value for outcome in outcomes] == ["kept", 3 * 2**27, 3]
+
+
+def test_a_call_that_ends_its_process_is_tried_at_most_twice(pool: Pool, tmp_path: Path) -> None:
+    run(pool, ("echo", 0))
+    file = tmp_path / "calls"
+    first, second = run(pool, ("crash and note", str(file)), ("crash and note", str(file)))
+    assert file.read_text() == "xxx"  # the first once more in a fresh process, the second in a fresh one at once
+    assert "exit code 5" in (first.error or "")
+    assert "exit code 5" in (second.error or "")
+
+
 def test_tracebacks_begin_in_the_called_code(pool: Pool) -> None:
     [outcome] = run(pool, ("raise", None))
     assert "isolated_calls.py" in (outcome.error or "")

@@ -4,7 +4,8 @@
     ("call", [(call, target, arguments)]) -> for each, at once: {"call": n, "seconds": s, "value": v} or "error"
 
 What a function prints goes to the parent's stderr. A call that raises is answered with its traceback; after a
-MemoryError the child says "is_last" and ends, since nobody knows what state it is in.
+MemoryError the child says "is_last" and ends, since nobody knows what state it is in. Before an answer the alarm and
+the interval timers are switched off, lest they go off in another call; "threads" counts what a call left running.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -24,6 +26,8 @@ from typing import Any, NoReturn
 from strop.tasks.isolation.frames import FrameReader, send_frame
 
 _PR_SET_PDEATHSIG = 1
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+"""`signal.alarm` is the first of these."""
 _MAX_TOLD = 20_000
 """Characters of an error's message, and of its traceback."""
 
@@ -68,6 +72,8 @@ class _Server:
         self._reader = FrameReader(connection)
         self._targets: dict[int, Callable[..., Any]] = {}
         self._pid = os.getpid()
+        self._num_threads = threading.active_count()
+        """Threads that belong to what was loaded."""
 
     def serve(self) -> NoReturn:
         self._send({"ready": self._pid})
@@ -85,6 +91,7 @@ class _Server:
             self._targets[target] = pickle.loads(factory)()
         except BaseException as error:  # noqa: BLE001 - the boundary of the process: the parent gets the text
             return {"failed": target, "error": _told(error)}
+        self._num_threads = threading.active_count()
         return {"loaded": target}
 
     def _call(self, call: int, function: Callable[..., Any], arguments: bytes) -> None:
@@ -93,12 +100,19 @@ class _Server:
         answer: dict[str, Any]
         try:
             answer = {"value": function(*pickle.loads(arguments))}
+            _disarm()
         except BaseException as error:  # noqa: BLE001 - the boundary of the process: the parent gets the text
+            _disarm()
             is_spent = isinstance(error, MemoryError)
             answer = {"error": _told(error)}
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the function made and let return
-        facts = {"call": call, "seconds": time.perf_counter() - start, "is_last": is_spent}
+        facts = {
+            "call": call,
+            "seconds": time.perf_counter() - start,
+            "is_last": is_spent,
+            "threads": max(0, threading.active_count() - self._num_threads),
+        }
         try:
             self._send(answer | facts)
         except (TypeError, ValueError, RecursionError) as error:
@@ -108,6 +122,12 @@ class _Server:
 
     def _send(self, answer: dict[str, Any]) -> None:
         send_frame(self._connection, json.dumps(answer).encode())
+
+
+def _disarm() -> None:
+    """Switches off what would raise a signal later."""
+    for timer in _TIMERS:
+        signal.setitimer(timer, 0)
 
 
 def _told(error: BaseException) -> str:

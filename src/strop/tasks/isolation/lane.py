@@ -6,6 +6,10 @@
                         v
         the call that ran is lost with its reason, the calls behind it go back to the queue, a new child starts
 
+A call may leave something behind that goes off later: a thread, a fork, kept memory. So a call whose child ended under
+it (or that ran out of time beside threads that others left) is not lost at once where the child had served others:
+it is repeated in a fresh one, and what happens there is its own doing.
+
 What ends each wait: `take` ends when the queue closes; an answer must come within the time limit of the call that runs;
 loading within LOAD_SECONDS; a start within START_SECONDS. The thread lives as long as its child, because the kernel
 kills the child when that thread ends.
@@ -14,6 +18,7 @@ kills the child when that thread ends.
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from strop.tasks.isolation.outcome import Outcome
@@ -36,6 +41,10 @@ class Lane(threading.Thread):
         self._child: ChildProcess | None = None
         self._load_errors: dict[int, str | None] = {}
         """What this child has loaded, with the reason where it cannot."""
+        self._num_served = 0
+        """Calls that this child has answered."""
+        self._has_threads = False
+        """Whether the last of them left threads running."""
 
     @property
     def pid(self) -> int | None:
@@ -71,6 +80,7 @@ class Lane(threading.Thread):
 
     def _serve(self, batch: list[Call]) -> None:
         running = deque(batch)
+        is_doubtful = False
         try:
             child = self._ready_child()
             problem = self._load(child, batch[0].target)
@@ -78,10 +88,10 @@ class Lane(threading.Thread):
                 child.send(("call", [(place, call.target.number, call.arguments) for place, call in enumerate(batch)]))
                 self._collect(child, running)
         except ChildEnded as error:
-            problem = str(error)
+            problem, is_doubtful = str(error), self._num_served > 0
             self._drop_child()
         if problem is not None:
-            self._lose(running, problem)
+            self._lose(running, problem, is_doubtful=is_doubtful)
 
     def _collect(self, child: ChildProcess, running: "deque[Call]") -> None:
         """Takes the answers of a batch; each call has its limit from the answer before it."""
@@ -93,23 +103,30 @@ class Lane(threading.Thread):
                 answer = child.receive(started + call.timeout_seconds)
             except TimeoutError:
                 problem = f"must return within {call.timeout_seconds:g} seconds, and did not; it was killed"
-                trace = child.kill()
+                trace, is_doubtful = child.kill(), self._has_threads
                 self._drop_child()
-                self._lose(running, f"{problem}{_where(trace)}\n{trace}", time.monotonic() - started)
+                seconds = time.monotonic() - started
+                self._lose(running, f"{problem}{_where(trace)}\n{trace}", seconds, is_doubtful=is_doubtful)
                 return
             if answer.get("call") != num_calls - len(running):
                 raise ChildEnded("the process wrote into the connection of its parent")
-            running.popleft()
             call.target.measured(answer["seconds"])
-            call.finish(Outcome(answer.get("value"), answer.get("error"), answer["seconds"]))
             if answer["is_last"]:
+                is_doubtful = self._num_served > 0
                 self._drop_child()
-                self._queue.put_back(list(running))
+                self._lose(running, answer["error"], answer["seconds"], is_doubtful=is_doubtful)
                 return
+            running.popleft().finish(Outcome(answer.get("value"), answer.get("error"), answer["seconds"]))
+            self._num_served += 1
+            self._has_threads = answer["threads"] > 0
 
-    def _lose(self, running: "deque[Call]", problem: str, seconds: float = 0.0) -> None:
-        """The call that ran is lost; those behind it wait again."""
-        running.popleft().finish(Outcome(error=problem, seconds=seconds))
+    def _lose(self, running: "deque[Call]", problem: str, seconds: float = 0.0, *, is_doubtful: bool = False) -> None:
+        """The call that ran is lost, or repeated once where it may not be at fault; those behind it wait again."""
+        call = running.popleft()
+        if is_doubtful and not call.is_repeated:
+            running.appendleft(replace(call, is_repeated=True))
+        else:
+            call.finish(Outcome(error=problem, seconds=seconds))
         if running:
             self._queue.put_back(list(running))
 
@@ -130,6 +147,7 @@ class Lane(threading.Thread):
     def _drop_child(self) -> None:
         child, self._child = self._child, None
         self._load_errors.clear()
+        self._num_served, self._has_threads = 0, False
         if child is not None:
             child.close()
 

@@ -65,6 +65,8 @@ class Call:
     arguments: bytes
     """Pickled."""
     timeout_seconds: float
+    is_repeated: bool = False
+    """Whether it was lost once in a process that others had used before."""
 
     def finish(self, outcome: Outcome) -> None:
         """Gives the outcome to the job."""
