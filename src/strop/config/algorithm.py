@@ -135,7 +135,7 @@ class AlgorithmConfig(Section):
     kl_target: float | None = Field(default=None, gt=0)
     """Adapts kl_coefficient so that the KL a token stays near this; None keeps it fixed."""
     kl_horizon: int | None = Field(default=None, ge=1)
-    """With kl_target: over so many samples the coefficient may change by a factor of about e."""
+    """With kl_target: over so many samples the coefficient changes by a factor of at most 1.22."""
     entropy_coefficient: float | None = None
     """Weight of an entropy bonus."""
     correction: CorrectionConfig = Field(default_factory=CorrectionConfig)
