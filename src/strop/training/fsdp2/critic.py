@@ -85,10 +85,10 @@ class Fsdp2Critic:
 
     def _micro_batch(self, batch: PackedBatch) -> Metrics:
         batch = batch.to(self.device.torch_device)
-        values_N: Tensor = self.module(batch)
         if batch.num_targets == 0:
-            self._trained.backward_nothing(values_N)
+            self._trained.backward_nothing(lambda: self.module(batch))
             return {}
+        values_N: Tensor = self.module(batch)
         result = value_loss(values_N, batch.fields_N, self.config.value_clip)
         self._trained.backward(batch, result.loss, values_N)
         return result.metrics

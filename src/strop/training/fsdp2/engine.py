@@ -1,14 +1,10 @@
 """The training engine on PyTorch FSDP2, in one process or many.
 
     plan --each micro-batch--> PolicyModule --log-probs--> loss --backward--> gradients add up
-    optimizer_step: norm over everything --finite?--> clip, AdamW --> gradients freed
-                                         --else-----> gradients freed, samples named
 
-The loss of a mini-batch is a plain sum with weights that were fixed before, so that gradients of
-micro-batches and of processes are added, never averaged, and no cut of the batch changes them.
+What becomes of the gradients is in `trained.py`, where the critic has it from too.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -25,15 +21,10 @@ from strop.models.attention.layer_kinds import supports_shared_prefix
 from strop.models.lora import merged_chunks
 from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, MicroBatchPlan, Scores, UpdateReport
 from strop.records import PackedBatch, WeightChunk
-from strop.training.errors import TooManySkippedUpdates
-from strop.training.fsdp2.checks import require_deterministic
-from strop.training.fsdp2.evidence import UpdateEvidence
-from strop.training.fsdp2.optimizer import PolicyOptimizer
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer, in_step
-from strop.training.fsdp2.sharding import full_tensor, num_processes, shard
-from strop.training.fsdp2.state import load_state, save_state
-from strop.training.schedule import check_schedule, learning_rate_at
+from strop.training.fsdp2.sharding import full_tensor
+from strop.training.fsdp2.trained import TrainedModule
 
 
 class Fsdp2Engine:
@@ -57,8 +48,6 @@ class Fsdp2Engine:
             device: where the model is trained.
             needs: which outputs the algorithm's loss reads.
         """
-        check_schedule(config)
-        require_deterministic(causal_lm)
         self.shares_prefixes = supports_shared_prefix(causal_lm.config)
         """Whether plans may share prefixes; with recurrent layers every row is computed alone."""
         self.config = config
@@ -67,27 +56,13 @@ class Fsdp2Engine:
         self.version = 0
         """Of the weights as they are exported; the publisher counts it up by `set_version`."""
         self.causal_lm = causal_lm
-        self._set_mode()
         self.policy = PolicyModule(
             causal_lm, chunk_tokens=config.logprob_chunk_tokens, shares_prefixes=self.shares_prefixes
         )
-        self.policy.to(device.torch_device)
-        shard(self.policy, device)
-        trained = {name: weight for name, weight in causal_lm.named_parameters() if weight.requires_grad}
-        self.optimizer = PolicyOptimizer(trained, config)
+        self._trained = TrainedModule(self.policy, causal_lm, config, device, named=causal_lm)
+        self.optimizer = self._trained.optimizer
         self._scorer = PolicyScorer(self.policy, device, temperature)
         self._temperature = temperature
-        self._num_updates = 0
-        self._num_skipped = 0
-        self._evidence = UpdateEvidence()
-
-    def _set_mode(self) -> None:
-        """Training mode matters to gradient checkpointing only: dropout is 0."""
-        if self.config.gradient_checkpointing:
-            self.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
-            self.causal_lm.train()
-        else:
-            self.causal_lm.eval()  # type: ignore[no-untyped-call]
 
     def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
         """Scores the targets without gradient, at the rollout temperature, on the CPU."""
@@ -105,16 +80,12 @@ class Fsdp2Engine:
     def _micro_batch(self, batch: PackedBatch, loss: LossFunction) -> Metrics:
         batch = batch.to(self.device.torch_device)
         if batch.num_targets == 0:
-            self._backward_nothing(batch)
+            self._trained.backward_nothing(lambda: self.policy(batch, self._temperature).logprobs_N)
             return {}
         _require_fields(batch, self.needs)
         outputs: TargetScores = self.policy(batch, self._temperature, self._wanted(batch.fields_N))
-        inputs = _loss_inputs(batch, outputs)
-        gradients: list[Tensor] = []
-        outputs.logprobs_N.register_hook(gradients.append)  # type: ignore[no-untyped-call]
-        result = loss(inputs)
-        result.loss.backward()  # type: ignore[no-untyped-call]
-        self._evidence.note(batch, inputs.weights_N, outputs.logprobs_N, result.loss, *gradients)
+        result = loss(_loss_inputs(batch, outputs))
+        self._trained.backward(batch, result.loss, outputs.logprobs_N)
         return merge([result.metrics, {"update/loss": total(float(result.loss.detach()))}])
 
     def _wanted(self, fields_N: Mapping[str, Tensor]) -> Wanted:
@@ -130,11 +101,6 @@ class Fsdp2Engine:
             return None
         return -fields_N["weights"] * fields_N["advantages"]
 
-    def _backward_nothing(self, batch: PackedBatch) -> None:
-        """Takes part in the collectives of the other processes; alone, there is nothing to do."""
-        if num_processes() > 1:
-            self.policy(batch, self._temperature).logprobs_N.sum().backward()
-
     def _plan_metrics(self, plan: MicroBatchPlan) -> Metrics:
         over_budget = sum(batch.num_tokens > self.config.micro_batch_tokens for batch in plan.micro_batches)
         return {
@@ -149,34 +115,7 @@ class Fsdp2Engine:
         Raises:
             TooManySkippedUpdates: after `max_skipped_updates` non-finite gradients in a row.
         """
-        evidence, self._evidence = self._evidence, UpdateEvidence()
-        bore_loss, suspicious = evidence.over_all_processes(self.device)
-        learning_rate = learning_rate_at(self._num_updates, self.config)
-        norm = self.optimizer.gradient_norm() if bore_loss else 0.0
-        if suspicious or not math.isfinite(norm):
-            report = self._skip(evidence, norm, learning_rate)
-        elif not bore_loss:
-            report = UpdateReport(norm, learning_rate, applied=False, reason="no target bore loss")
-        else:
-            self.optimizer.step(learning_rate, min(1.0, self.config.max_gradient_norm / (norm + 1e-6)))
-            self._num_updates += 1
-            self._num_skipped = 0
-            report = UpdateReport(norm, learning_rate, applied=True)
-        self.optimizer.clear_gradients()
-        return report
-
-    def _skip(self, evidence: UpdateEvidence, norm: float, learning_rate: float) -> UpdateReport:
-        """Leaves the weights as they are; where every loss was finite, any sample may have overflowed below it."""
-        self._num_skipped += 1
-        if evidence.suspects:
-            reason = "a loss or log-prob was not finite"
-        else:
-            reason = "the gradient was not finite though every loss was"
-        suspects = tuple(evidence.suspects or evidence.keys)
-        if self._num_skipped >= self.config.max_skipped_updates:
-            self.optimizer.clear_gradients()
-            raise TooManySkippedUpdates(self._num_skipped, suspects)
-        return UpdateReport(norm, learning_rate, applied=False, reason=reason, suspects=suspects)
+        return self._trained.optimizer_step()
 
     def set_version(self, version: int) -> None:
         """Says which version the weights are from now on."""
@@ -188,31 +127,19 @@ class Fsdp2Engine:
 
     def offload(self) -> None:
         """Moves parameters and optimizer state to host memory; on a CPU they are there already."""
-        self._move(torch.device("cpu"))
+        self._trained.move(torch.device("cpu"))
 
     def onload(self) -> None:
         """Brings them back to the device."""
-        self._move(self.device.torch_device)
-
-    def _move(self, device: torch.device) -> None:
-        if self.device.torch_device.type == "cpu":
-            return
-        self.policy.to(device)
-        self.optimizer.move(device)
-        self.device.empty_cache()
+        self._trained.move(self.device.torch_device)
 
     def save(self, folder: Path) -> None:
         """Writes trained parameters, optimizer and counts into an existing folder."""
-        counts = {"updates": self._num_updates, "skipped": self._num_skipped, "version": self.version}
-        save_state(folder, self.optimizer, counts)
+        self._trained.save(folder, version=self.version)
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote, bit-equal, and forgets gradients. Raises CheckpointError for a misfit."""
-        counts = load_state(folder, self.optimizer)
-        self._num_updates, self._num_skipped = int(counts["updates"]), int(counts["skipped"])
-        self.version = int(counts["version"])
-        self.optimizer.clear_gradients()
-        self._evidence = UpdateEvidence()
+        self.version = int(self._trained.load(folder)["version"])
 
 
 def _require_fields(batch: PackedBatch, needs: AlgorithmNeeds) -> None:

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from strop.config.training import TrainingConfig
 
 
-class PolicyOptimizer:
+class ParameterOptimizer:
     """Owns the optimizer state of the trained parameters, by name."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> None:

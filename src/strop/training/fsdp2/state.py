@@ -1,4 +1,4 @@
-"""Saves and restores the training state of a policy, bit-equal: one safetensors file a kind of tensor.
+"""Saves and restores the training state of a policy or a critic, bit-equal: one safetensors file a kind of tensor.
 
 parameters.safetensors  what is trained      engine.json  counts
 exp_avg.safetensors, exp_avg_sq.safetensors, step.safetensors, master.safetensors where there are masters
@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from strop.errors import CheckpointError
-from strop.training.fsdp2.optimizer import PolicyOptimizer
+from strop.training.fsdp2.optimizer import ParameterOptimizer
 from strop.training.fsdp2.sharding import full_tensor
 
 _COUNTS_FILE = "engine.json"
 _PARAMETERS = "parameters"
 
 
-def save_state(folder: Path, optimizer: PolicyOptimizer, counts: Mapping[str, Any]) -> None:
+def save_state(folder: Path, optimizer: ParameterOptimizer, counts: Mapping[str, Any]) -> None:
     """Writes everything into an existing folder; every process must call this, the first one writes."""
     kinds: dict[str, Mapping[str, Tensor]] = {_PARAMETERS: optimizer.parameters, **optimizer.state_tensors()}
     for kind, tensors in kinds.items():
@@ -37,15 +37,12 @@ def save_state(folder: Path, optimizer: PolicyOptimizer, counts: Mapping[str, An
         dist.barrier()
 
 
-def load_state(folder: Path, optimizer: PolicyOptimizer) -> dict[str, Any]:
+def load_state(folder: Path, optimizer: ParameterOptimizer) -> dict[str, Any]:
     """Restores what `save_state` wrote and returns the counts. Raises CheckpointError where it does not fit."""
     document: dict[str, Any] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
-    state = {kind: load_file(folder / f"{kind}.safetensors") for kind in document.pop("kinds")}
-    _check_names(folder, state[_PARAMETERS], optimizer.parameters)
-    with torch.no_grad():
-        for name, value in state.pop(_PARAMETERS).items():
-            parameter = optimizer.parameters[name]
-            parameter.copy_(_placed_like(parameter, value))
+    kinds = [kind for kind in document.pop("kinds") if kind != _PARAMETERS]
+    load_parameters(folder, optimizer)
+    state = {kind: load_file(folder / f"{kind}.safetensors") for kind in kinds}
     optimizer.load_state_tensors(
         {
             kind: {name: _placed_like(optimizer.parameters[name], value) for name, value in values.items()}
@@ -53,6 +50,22 @@ def load_state(folder: Path, optimizer: PolicyOptimizer) -> dict[str, Any]:
         }
     )
     return document
+
+
+def load_parameters(folder: Path, optimizer: ParameterOptimizer) -> None:
+    """Takes the parameters alone of what `save_state` wrote. Raises CheckpointError where they do not fit."""
+    saved = load_file(folder / f"{_PARAMETERS}.safetensors")
+    _check_names(folder, saved, optimizer.parameters)
+    with torch.no_grad():
+        for name, value in saved.items():
+            parameter = optimizer.parameters[name]
+            parameter.copy_(_placed_like(parameter, value))
+            optimizer.masters[name].copy_(parameter)
+
+
+def holds_state(folder: Path) -> bool:
+    """Whether a folder is what `save_state` wrote."""
+    return (folder / _COUNTS_FILE).is_file() and (folder / f"{_PARAMETERS}.safetensors").is_file()
 
 
 def _placed_like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ micro-batches and of processes are added, never averaged, and no cut of the batc
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,10 @@ class TrainedModule:
         loss.backward()  # type: ignore[no-untyped-call]
         self._evidence.note(batch, batch.fields_N["weights"], outputs_N, loss, *gradients)
 
-    def backward_nothing(self, outputs_N: Tensor) -> None:
+    def backward_nothing(self, forward: Callable[[], Tensor]) -> None:
         """Takes part in the collectives of the other processes; alone, there is nothing to do."""
         if num_processes() > 1:
-            outputs_N.sum().backward()  # type: ignore[no-untyped-call]
+            forward().sum().backward()  # type: ignore[no-untyped-call]
 
     def optimizer_step(self) -> UpdateReport:
         """Clips, updates and frees the gradient; skips and says so where it is not finite or nothing bore loss.
