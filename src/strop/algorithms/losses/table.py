@@ -27,7 +27,7 @@ LOSSES: Mapping[str, str] = MappingProxyType(
 COVARIANCE_LOSSES = frozenset(("clip_cov", "kl_cov"))
 """Losses that choose tokens over the whole mini-batch before its update."""
 
-KNOWN_GRADIENT_LOSSES = frozenset(("clip", "cispo", "dppo_tv", "dppo_kl", "gpg", "reinforce"))
+KNOWN_GRADIENT_LOSSES = frozenset(("clip", "cispo", "dppo_tv", "dppo_kl", "gpg", "dro", "reinforce"))
 """Losses of single tokens whose gradient by a log-prob is -advantage wherever new and old log-probs are equal."""
 
 
