@@ -86,7 +86,7 @@ _BUNDLES = (
     ResolvedAlgorithm("dppo", loss="dppo_tv", clip_low=0.15, clip_high=0.15, aggregation="token_mean"),
     ResolvedAlgorithm("clip_cov", loss="clip_cov", aggregation="token_mean"),
     ResolvedAlgorithm("kl_cov", loss="kl_cov", covariance_share=2e-3, aggregation="token_mean"),
-    ResolvedAlgorithm("gpg", advantage="gpg", loss="gpg", aggregation="token_mean"),
+    ResolvedAlgorithm("gpg", advantage="gpg", advantage_std="none", loss="gpg", aggregation="token_mean"),
     ResolvedAlgorithm("dro", loss="dro", penalty=0.05),
     ResolvedAlgorithm("ppo", advantage="gae", aggregation="token_mean"),
     ResolvedAlgorithm("rloo", advantage="rloo", loss="reinforce", aggregation="sequence_mean_token_sum"),
