@@ -1,8 +1,17 @@
-"""Group-relative advantages: a sample against the mean of its own group."""
+r"""Group-relative advantages: a sample against the mean of its own group.
+
+    A_i = (R_i - mean(R)) / (std(R) + 1e-6)        `sample`: std divides by n - 1; `population`: by n
+    A_i = R_i - mean(R)                            `none`
+
+Source: Shao et al. 2024, DeepSeekMath (GRPO), arXiv:2402.03300, section 4.1.2; without the division Liu et al. 2025
+(Dr.GRPO), arXiv:2503.20783.
+Deviations: a group of one gets 0 (verl takes its raw reward). TRL adds 1e-4 to the deviation, verl 1e-6.
+"""
 
 from collections.abc import Sequence
 
-from strop.algorithms.advantages.samples import sample_return, with_sample_advantages
+from strop.algorithms.advantages.moments import Floats, moments
+from strop.algorithms.advantages.samples import over_valid, sample_returns, with_sample_advantages
 from strop.config.algorithm import GroupStd
 from strop.config.bundles import ResolvedAlgorithm
 from strop.records import Group
@@ -14,9 +23,7 @@ EPSILON = 1e-6
 def group_relative(groups: Sequence[Group], settings: ResolvedAlgorithm) -> list[Group]:
     """Puts each sample's group advantage on its sampled tokens."""
     return [
-        with_sample_advantages(
-            group, group_advantages([sample_return(sample) for sample in group.samples], settings.advantage_std)
-        )
+        with_sample_advantages(group, group_advantages(sample_returns(group), settings.advantage_std))
         for group in groups
     ]
 
@@ -27,16 +34,11 @@ def group_advantages(rewards: Sequence[float | None], std: GroupStd) -> list[flo
     A None reward is invalid: it gets 0 and stays out of mean and deviation. A group without signal (all
     valid rewards equal, or fewer than two) gets exactly 0 everywhere: that is decided by max - min, since
     the float32 deviation of equal numbers is not 0.
-
-    Source: Shao et al. 2024, arXiv:2402.03300, section 4.1 (std); Liu et al. 2025, arXiv:2503.20783 (none).
-    `sample` divides the squared deviations by n - 1, `population` by n.
     """
-    valid = [reward for reward in rewards if reward is not None]
-    if len(valid) < 2 or max(valid) == min(valid):
-        return [0.0] * len(rewards)
-    mean = sum(valid) / len(valid)
-    scale = 1.0
-    if std != "none":
-        squares = sum((reward - mean) ** 2 for reward in valid)
-        scale = (squares / (len(valid) - (std == "sample"))) ** 0.5 + EPSILON
-    return [0.0 if reward is None else (reward - mean) / scale for reward in rewards]
+    return over_valid(rewards, lambda valid: compared(valid, std))
+
+
+def compared(valid: Floats, std: GroupStd) -> Floats:
+    """Returns the advantages of a group's valid rewards, [n] to [n]."""
+    found = moments(valid, degrees_lost=1 if std == "sample" else 0)
+    return found.centred(valid) if std == "none" else found.standardised(valid, EPSILON)
