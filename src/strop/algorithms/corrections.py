@@ -2,14 +2,31 @@
 
 With the importance ratio rho_t = p_old(t) / p_rollout(t) of a token and rho_i, the product over the tokens of sample i:
 
-    weight token        min(rho_t, cap)                      truncated importance sampling
-    weight sequence     min(rho_i, cap) on every token of i
-    token_band          0 where rho_t is outside             IcePop
-    geometric_band      0 where rho_i^(1/|o_i|) is outside   for all tokens of i
-    sequence_band       0 where rho_i is outside             for all tokens of i
+    weight token        min(rho_t, cap)                      truncated importance sampling (1)
+    weight sequence     min(rho_i, cap) on every token of i  (2)
+    token_band          0 where rho_t is outside             IcePop (3)
+    geometric_band      0 where rho_i^(1/|o_i|) is outside   for all tokens of i (2)
+    sequence_band       0 where rho_i is outside             for all tokens of i (2)
+    normalise           all divided by their mean over the tokens of the mini-batch
 
-The factors multiply. They bear no gradient, and what they take away stays in the loss's denominator.
+The factors multiply. They bear no gradient, and what they take away stays in the loss's denominator. IcePop as it was
+published weights by rho_t within the band [0.5, 5]: `weight token` with a cap of 5 and that `token_band`.
+
+Three policies: the loss has the ratio new / old and these factors correct old / rollout. Two policies: the loss has the
+ratio new / rollout, in which old / rollout is contained, so only bands make sense.
+
+Sources: (1) Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training",
+https://fengyao.notion.site/off-policy-rl; (2) Liu, Li et al. 2025, "When speed kills stability",
+https://richardli.xyz/rl-collapse; (3) Ling Team 2025, "Every Step Evolves", arXiv:2510.18855.
+
+Deviations: verl takes rejected tokens out of the loss's denominator, here `normalise` has that effect; it divides the
+weights of a sequence by their mean over sequences, here over tokens; it has a veto of samples with a token of extreme
+ratio, for which `token_band` and `sequence_band` stand here. TRL's modes `token_mask` and `sequence_mask` are the
+weight and the band of the same level.
 """
+
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -45,8 +62,23 @@ def correction_weights(
         (log_geometric_N, settings.geometric_band),
         (log_product_N, settings.sequence_band),
     )
-    for values_N, band in bands:
+    for log_ratios_N, band in bands:
         if band is not None:
-            ratios_N = values_N.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-            weights_N = weights_N * ((ratios_N >= band[0]) & (ratios_N <= band[1]))
+            weights_N = weights_N * _is_within(log_ratios_N, band)
     return weights_N
+
+
+def _is_within(log_ratios_N: Tensor, band: tuple[float, float]) -> Tensor:
+    """Compares logarithms, so that no ratio overflows or is cut before it is judged."""
+    low, high = (math.log(bound) if bound > 0 else -math.inf for bound in band)
+    return (log_ratios_N >= low) & (log_ratios_N <= high)
+
+
+def normalised(weights: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the weights of a mini-batch's micro-batches, [N] each, divided by their mean over all tokens.
+
+    They then have the mean 1. Where all are 0 (everything is rejected) or there are none, they stay as they are.
+    """
+    total, count = sum(float(weights_N.sum()) for weights_N in weights), sum(len(weights_N) for weights_N in weights)
+    scale = total / count if total > 0 else 1.0
+    return [weights_N / scale for weights_N in weights]
