@@ -122,7 +122,8 @@ def grade(
 ) -> "Iterator[tuple[GradeRow, Grade]]":
     """Yields each row with its verdict, so that a grader can be tried before it trains anything.
 
-    Raises DataError naming the first row that cannot be read or graded.
+    Rows are graded in child processes with the limits of training. Raises DataError naming the first row that cannot be
+    read or graded within them.
 
     Args:
         rows: a JSONL file, or objects with `scorer`, `response` and `gold`, and `mode`, `arguments` and `score` if
@@ -130,7 +131,7 @@ def grade(
         lenient: the mode of rows that name none, where their grader knows it; else the grader's default.
         need_score: refuses rows that do not say which score they should get.
     """
-    from strop.tasks.grade_rows import grade_rows
+    from strop.tasks.grade_isolated import grade_rows
     from strop.tasks.grading import GradeMode
 
     return grade_rows(rows, GradeMode.LENIENT if lenient else None, need_score=need_score)

@@ -27,8 +27,8 @@ def grade(
 ) -> None:
     """Score the answers in a file.
 
-    Prints a JSON line a row with score, mode, extracted answer and reason. A grader that runs out of its time ends the
-    command, with the row.
+    Prints a JSON line a row with score, mode, extracted answer and reason. A grader that runs out of its time or
+    memory ends the command, with the row.
     """
     from strop import api
     from strop.tasks.grade_rows import agrees

@@ -1,6 +1,6 @@
 """Grades rows of a file: which grader, what was answered, what is right.
 
-    FILE.jsonl --read_grade_rows--> GradeRow --grade_row--> Grade        grade_rows does both
+    FILE.jsonl --read_grade_rows--> GradeRow --grade_row--> Grade        grade_isolated.py does both, in children
 
 A row has `scorer`, `response` and `gold`, and may have `mode`, `arguments` (the grader's options) and `score` (what it
 should get). What cannot be read or graded is an error that names file and line.
@@ -37,21 +37,6 @@ class GradeRow:
     arguments: str = "{}"
     """The grader's options as JSON."""
     score: float | None = None
-
-
-def grade_rows(
-    rows: Path | Iterable[Mapping[str, Any]], default_mode: GradeMode | None = None, *, need_score: bool = False
-) -> Iterator[tuple[GradeRow, Grade]]:
-    """Yields each row of a JSONL file, or of objects as it would hold them, with its grade.
-
-    Raises DataError naming the first row that cannot be read or graded, or lacks a score where that is needed.
-    """
-    if isinstance(rows, Path):
-        read = read_grade_rows(rows, need_score=need_score)
-    else:
-        read = (_read_row(f"row {number}", number, row, need_score) for number, row in enumerate(rows, start=1))
-    for row in read:
-        yield row, grade_row(row, default_mode)
 
 
 def grade_answer(
@@ -103,6 +88,12 @@ def read_grade_rows(file: Path, *, need_score: bool = False) -> Iterator[GradeRo
             if line.strip():
                 place = f"{file}, line {number}"
                 yield _read_row(place, number, _read_object(place, line), need_score)
+
+
+def read_objects(rows: Iterable[Mapping[str, Any]], need_score: bool = False) -> Iterator[GradeRow]:
+    """Yields rows from objects as a file would hold them; raises DataError with the number of a bad one."""
+    for number, row in enumerate(rows, start=1):
+        yield _read_row(f"row {number}", number, row, need_score)
 
 
 def _read_row(place: str, number: int, row: Mapping[str, Any], need_score: bool) -> GradeRow:

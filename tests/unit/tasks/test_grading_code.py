@@ -14,7 +14,7 @@ import pytest
 from strop.data.errors import SettingError
 from strop.errors import DataError
 from strop.tasks.choice import ColumnChoice
-from strop.tasks.grade_rows import grade_rows
+from strop.tasks.grade_isolated import grade_rows
 from strop.tasks.graded import GradedReward
 from strop.tasks.grading.code import CodeOptions, grade_code, last_program
 from strop.tasks.grading.grade import GoldError, GradeMode
