@@ -20,4 +20,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *import_module("strop.api").__all__]
+    own = globals().keys() - {"Any", "TYPE_CHECKING", "import_module"}
+    return sorted({*own, *import_module("strop.api").__all__})

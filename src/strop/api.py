@@ -138,7 +138,13 @@ def grade(
 
 
 def export(run_folder: Path, step: int | None, out_folder: Path) -> Path:
-    """Writes a checkpoint of a run (the newest, or that of `step`) as a Hugging Face folder, adapters merged."""
+    """Writes a checkpoint of a run (the newest, or that of `step`) as a Hugging Face folder, adapters merged.
+
+    Raises ModelError, before anything is loaded, where the folder holds something already.
+    """
+    from strop.models.folders import check_export_folder
+
+    check_export_folder(out_folder)
     from strop.trainers.inference import export
 
     return export(run_folder, step, out_folder)

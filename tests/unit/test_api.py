@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -27,8 +28,29 @@ def test_every_command_has_its_function() -> None:
 def test_strop_offers_the_functions_of_the_api_and_nothing_else() -> None:
     assert all(getattr(strop, name) is getattr(api, name) for name in api.__all__)
     assert set(api.__all__) <= set(dir(strop))
+    public = {name for name in dir(strop) if not name.startswith("_")}
+    assert all(isinstance(getattr(strop, name), ModuleType) for name in public - set(api.__all__))
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         strop.trian  # noqa: B018
+
+
+def test_an_export_into_a_folder_that_holds_something_is_refused_before_anything_loads(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    code = (
+        "import sys, strop\n"
+        "from pathlib import Path\n"
+        "from strop.errors import ModelError\n"
+        "for name in ('full', 'full/file'):\n"
+        "    try:\n"
+        "        strop.export(Path('absent'), None, Path(name))\n"
+        "    except ModelError as error:\n"
+        "        assert f'must be new or empty, got {name}' in str(error)\n"
+        "    else:\n"
+        "        sys.exit('not refused')\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=source_environment(), cwd=tmp_path, check=True)
 
 
 def test_what_needs_no_model_imports_no_torch(tmp_path: Path) -> None:

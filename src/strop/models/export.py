@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.errors import ModelError
 from strop.models.checkpoint_names import to_checkpoint_names
+from strop.models.folders import check_export_folder
 from strop.records import WeightChunk
 
 MAX_SHARD_BYTES = 5_000_000_000
@@ -35,8 +36,7 @@ def export_folder(
     under the names of its published checkpoint. Only the config of `hf_model` is read, not its weights.
     Raises ModelError where the folder holds something already.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise ModelError(f"the export folder must be new or empty, got {folder}", "Name another folder, or remove it.")
+    check_export_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -189,7 +189,9 @@ class SyncTrainer:
         return self.reporter.console.clock.take()
 
     def _rollout_detail(self) -> str:
-        return f"{self.run.engine.counters.decoded_tokens} tokens decoded so far"
+        engine = self.run.engine
+        decoded = f"{engine.counters.decoded_tokens} tokens decoded so far"
+        return f"waiting for rewards, {decoded}" if engine.is_idle else decoded
 
     def _phase(self, name: str, detail: Detail = "") -> AbstractContextManager[None]:
         return self.reporter.console.phase(name, detail)

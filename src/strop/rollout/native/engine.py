@@ -77,6 +77,11 @@ class NativeEngine:
         return self._stepper.counters
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being sampled."""
+        return self._roster.is_empty
+
+    @property
     def cache_tokens(self) -> int:
         """Tokens that cache memory is held for, at most `max_cache_tokens`."""
         return self._memory.num_tokens
