@@ -21,7 +21,7 @@ from strop.algorithms.corrections import correction_weights, is_active
 from strop.algorithms.kl import adapted_coefficient, full_kl, kl_estimate
 from strop.algorithms.losses.kernel import PolicyLoss, Terms, ratio_metrics
 from strop.algorithms.losses.table import COVARIANCE_LOSSES, KNOWN_GRADIENT_LOSSES, policy_loss
-from strop.algorithms.truncation import shape_rewards
+from strop.algorithms.shaping import shape_rewards
 from strop.config.bundles import ResolvedAlgorithm
 from strop.metrics import Metrics, mean
 from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs, MicroBatchPlan

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from strop.algorithms.truncation import judged_reward
+from strop.algorithms.shaping import judged_reward
 from strop.metrics import Metrics, maximum, mean, total
 from strop.records import FinishState, Group, Sample
 from strop.trainers.judgements import slowest_judgement
