@@ -41,7 +41,7 @@ def clip_cov_loss(terms: Terms, settings: ResolvedAlgorithm) -> TokenLosses:
 def kl_cov_loss(terms: Terms, settings: ResolvedAlgorithm) -> TokenLosses:
     """Returns the unclipped loss of each token, with a penalty on its log-ratio where it was chosen."""
     gap_N = (terms.new_logprobs_N - terms.base_logprobs_N).abs()
-    return TokenLosses(-terms.ratio_N * terms.advantages_N + settings.penalty * _chosen(terms) * gap_N)
+    return TokenLosses(-terms.ratio_N * terms.advantages_N + settings.penalty * gap_N * _chosen(terms))
 
 
 def _chosen(terms: Terms) -> Tensor:
