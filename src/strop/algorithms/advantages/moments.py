@@ -11,6 +11,8 @@ Floats = NDArray[np.float64]
 LARGEST = float(np.finfo(np.float32).max)
 """Advantages lie on rows as float32: none is beyond its largest number."""
 
+_HALF_OF_ALL = float(np.finfo(np.float64).max) / 2
+
 
 class Moments(NamedTuple):
     """Mean and standard deviation, in units of a power of two near the largest value, so that no square overflows."""
@@ -21,11 +23,11 @@ class Moments(NamedTuple):
     """Exactly 0 where all values are equal: decided by max - min, since a computed deviation need not be."""
 
     def centred(self, values: Floats) -> Floats:
-        """Returns value - mean, within float32's range; exactly 0 where there is no deviation."""
+        """Returns value - mean, within half of float64's range; exactly 0 where there is no deviation."""
         if self.deviation == 0:
             return np.zeros_like(values)
         with np.errstate(over="ignore"):
-            return bounded((values / self.unit - self.mean) * self.unit)
+            return np.clip((values / self.unit - self.mean) * self.unit, -_HALF_OF_ALL, _HALF_OF_ALL)
 
     def standardised(self, values: Floats, epsilon: float = 0.0) -> Floats:
         """Returns (value - mean) / (deviation + epsilon); exactly 0 where there is no deviation."""
