@@ -77,11 +77,11 @@ class CorrectionConfig(Section):
     """Where importance weights are truncated."""
     normalise: bool = False
     """Divides the weights by their mean over the mini-batch."""
-    token_band: tuple[float, float] | None = None
+    token_band: list[float] | None = Field(default=None, min_length=2, max_length=2)
     """Tokens whose old / rollout lies outside bear no loss (IcePop)."""
-    geometric_band: tuple[float, float] | None = None
+    geometric_band: list[float] | None = Field(default=None, min_length=2, max_length=2)
     """Samples whose geometric mean of old / rollout lies outside bear no loss."""
-    sequence_band: tuple[float, float] | None = None
+    sequence_band: list[float] | None = Field(default=None, min_length=2, max_length=2)
     """Samples whose product of old / rollout lies outside bear no loss."""
 
 

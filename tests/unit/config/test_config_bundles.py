@@ -1,44 +1,72 @@
 """Named algorithms resolve to the settings of their papers, and overrides to what was asked for."""
 
 import dataclasses
+from typing import get_args
 
 import pytest
 
-from strop.config.algorithm import AlgorithmConfig
-from strop.config.bundles import resolve_algorithm
+from strop.config.algorithm import AlgorithmConfig, BundleName, CorrectionConfig
+from strop.config.bundles import BUNDLES, resolve_algorithm
+
+PLAIN = resolve_algorithm(AlgorithmConfig(), 300)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "changes"),
     [
-        ("grpo", ("sample", 0.2, 0.2, "sequence_mean_token_mean", 300, 0.0, "k3", 0.0, False, 1, "keep", 300, 60)),
-        ("dr_grpo", ("none", 0.2, 0.2, "constant", 300, 0.0, "k3", 0.0, False, 1, "keep", 300, 60)),
-        ("dapo", ("sample", 0.2, 0.28, "token_mean", 300, 0.0, "k3", 0.0, True, 10, "mask", 300, 60)),
+        ("grpo", {}),
+        ("dr_grpo", {"advantage_std": "none", "aggregation": "constant"}),
+        (
+            "dapo",
+            {
+                "clip_high": 0.28,
+                "aggregation": "token_mean",
+                "drop_zero_signal": True,
+                "max_sampling_rounds": 10,
+                "truncated": "mask",
+            },
+        ),
+        ("gspo", {"loss": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}),
+        ("rloo", {"advantage": "rloo", "loss": "reinforce", "aggregation": "sequence_mean_token_sum"}),
+        ("ppo", {"advantage": "gae", "aggregation": "token_mean"}),
     ],
 )
-def test_a_bundle_has_the_settings_of_its_paper(name: str, expected: tuple[object, ...]) -> None:
-    assert dataclasses.astuple(resolve_algorithm(AlgorithmConfig(name=name), 300)) == (name, *expected)
+def test_a_bundle_has_the_settings_of_its_paper(name: str, changes: dict[str, object]) -> None:
+    found = resolve_algorithm(AlgorithmConfig.model_validate({"name": name}), 300)
+    assert found == dataclasses.replace(PLAIN, name=name, **changes)
+
+
+def test_what_a_bundle_leaves_open_is_that_of_grpo() -> None:
+    assert (PLAIN.advantage, PLAIN.loss, PLAIN.advantage_std, PLAIN.clip_low, PLAIN.clip_high) == (
+        "group",
+        "clip",
+        "sample",
+        0.2,
+        0.2,
+    )
+    assert (PLAIN.aggregation, PLAIN.kl_coefficient, PLAIN.truncated) == ("sequence_mean_token_mean", 0.0, "keep")
+    assert (PLAIN.constant_length, PLAIN.overlong_tokens, PLAIN.overlong_buffer_tokens) == (300, 300, 60)
+
+
+def test_every_bundle_that_can_be_named_is_in_the_table() -> None:
+    assert set(BUNDLES) == set(get_args(BundleName))
+
+
+OTHER = {"loss": "gspo", "advantage": "rloo", "kl_placement": "reward", "kl_estimator": "k2", "truncated": "zero"}
+OTHER |= {"advantage_std": "none", "aggregation": "constant", "drop_zero_signal": True}
+OTHER |= {"correction": CorrectionConfig(weight="token")}
 
 
 def test_every_override_reaches_the_resolved_algorithm() -> None:
+    """Every key is given a value that no bundle has."""
+    keys = [name for name in AlgorithmConfig.model_fields if name != "name"]
     settings = {
-        "name": "dapo",
-        "advantage_std": "population",
-        "clip_low": 0.1,
-        "clip_high": 0.5,
-        "aggregation": "constant",
-        "constant_length": 7,
-        "kl_coefficient": 0.3,
-        "kl_estimator": "k1",
-        "entropy_coefficient": 0.01,
-        "drop_zero_signal": True,
-        "max_sampling_rounds": 4,
-        "truncated": "soft-overlong",
-        "overlong_tokens": 200,
-        "overlong_buffer_tokens": 20,
+        key: OTHER.get(key, 7 if "int" in str(AlgorithmConfig.model_fields[key].annotation) else 0.77) for key in keys
     }
-    assert set(settings) == set(AlgorithmConfig.model_fields)
-    assert dataclasses.asdict(resolve_algorithm(AlgorithmConfig.model_validate(settings), 300)) == settings
+    settings["dual_clip"] = 1.77
+    found = resolve_algorithm(AlgorithmConfig.model_validate(settings), 300)
+    assert {key: getattr(found, key) for key in keys} == settings
+    assert all(getattr(found, key) != getattr(PLAIN, key) for key in keys)
 
 
 def test_zero_and_false_are_overrides_too() -> None:
