@@ -224,6 +224,16 @@ class Critic(Protocol):
     def optimizer_step(self) -> UpdateReport:
         """Clips, updates and clears the gradient, as a `TrainEngine` does."""
 
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether its next update is one of the first, in which the policy stays as it is."""
+
+    def save(self, folder: Path) -> None:
+        """Writes parameters and optimizer into an existing folder."""
+
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote, bit-equal."""
+
 
 class TrainEngine(PlanScorer, Protocol):
     """Owns the policy, its optimizer and its own loop over micro-batches."""
@@ -351,11 +361,21 @@ class AlgorithmNeeds:
     """Old and reference log-probs of the rows, before the advantages: `Algorithm.token_rewards` reads them."""
     collisions: bool = False
     """Old log-probs and collisions of the rows, before the advantages."""
+    teacher: bool = False
+    """A teacher's log-probs of the rows, before the advantages."""
+    teacher_top_k: int = 0
+    """The teacher's so many most likely tokens become the rows' candidates."""
     greedy_baseline: bool = False
     """One greedy sample a prompt, judged and never trained on."""
+
     on_policy_gradient_known: bool = False
     """Whether the loss has the gradient -weight * advantage by each log-prob wherever old and new log-probs are
     equal: a loss of single tokens without KL and entropy terms. An engine may then save work, and checks it."""
+
+    @property
+    def reference(self) -> bool:
+        """Whether there must be a reference model."""
+        return self.reference_logprobs or self.token_rewards
 
 
 class Algorithm(Protocol):

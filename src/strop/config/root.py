@@ -5,7 +5,9 @@ from pydantic import Field
 from strop.config.algorithm import AlgorithmConfig
 from strop.config.base import Section
 from strop.config.checkpoint import CheckpointConfig
+from strop.config.critic import CriticConfig
 from strop.config.data import DataConfig
+from strop.config.distillation import DistillationConfig
 from strop.config.evaluation import EvaluationConfig
 from strop.config.metrics import MetricsConfig
 from strop.config.model import ModelConfig
@@ -26,14 +28,18 @@ class Config(Section):
     """The policy."""
     data: DataConfig
     """The training prompts."""
-    rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig(function="task")], min_length=1)
-    """What is rewarded; a sample's reward is the weighted sum."""
+    rewards: list[RewardConfig] = Field(default_factory=lambda: [RewardConfig(function="task")])
+    """What is rewarded; a sample's reward is the weighted sum. May be empty where only a teacher is learned from."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     """Sampling."""
     algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
     """The algorithm."""
+    distillation: DistillationConfig | None = None
+    """Teachers to learn from; None learns from rewards alone."""
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     """Updating."""
+    critic: CriticConfig | None = None
+    """The critic of an algorithm that needs values, such as `ppo`; None takes its defaults there."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     """The schedule and the cluster it runs on."""
     weight_sync: WeightSyncConfig = Field(default_factory=WeightSyncConfig)

@@ -48,7 +48,7 @@ def reward_cell(values: Values) -> str:
     """Returns the mean reward, and in brackets its standard deviation over the samples."""
     mean, spread = values.get("reward/mean"), values.get("reward/std")
     if mean is None:
-        return "none valid"
+        return "none valid" if "reward/mean" in values else ABSENT
     return f"{mean:.2f}" if spread is None else f"{mean:.2f}({spread:.2f})"
 
 

@@ -37,9 +37,13 @@ ROW_FIELDS: tuple[FieldSpec, ...] = (
     FieldSpec("collisions", Alignment.TOKEN, torch.float32, 0.0, optional=True),
     FieldSpec("values", Alignment.TOKEN, torch.float32, 0.0, optional=True),
     FieldSpec("returns", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("teacher_logprobs", Alignment.TOKEN, torch.float32, 0.0, optional=True),
+    FieldSpec("candidate_ids", Alignment.TOKEN, torch.int64, 0, optional=True),
+    FieldSpec("teacher_top_logprobs", Alignment.TOKEN, torch.float32, -float("inf"), optional=True),
 )
 """The token-aligned fields of a `Row` that follow its sampled tokens into `PackedBatch.fields_N`.
 
 token_rewards: what a token earns beside the reward of its sample. collisions: sum of the squared probabilities of the
 token's distribution. values, returns: a critic's value of the state before the token, and what it should have been.
+candidate_ids, teacher_top_logprobs: [K] a token, a teacher's most likely ids there, and their log-probs.
 """

@@ -22,6 +22,7 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.root import Config
 from strop.data import MixtureStream, PromptStream, build_stream
 from strop.devices import build_device
+from strop.distillation.teachers import Teachers, model_section, teacher_names
 from strop.errors import CheckpointError
 from strop.models.attention.self_check import check_packed_attention
 from strop.models.fused import fuse_layers
@@ -87,7 +88,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     check_packed_attention(hf_model)
     fuse_layers(hf_model)
     engine = _rollout_engine(config, inputs, hf_model, device)
-    frozen = copy.deepcopy(hf_model) if algorithm.needs.reference_logprobs and config.model.lora is None else None
+    frozen = copy.deepcopy(hf_model) if algorithm.needs.reference and config.model.lora is None else None
     policy = _train_engine(config, algorithm, hf_model, device)
     gate = LocalGate()
     proof = _proof(config, inputs, policy)
@@ -101,6 +102,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
         algorithm=algorithm,
         policy=policy,
         reference=_reference(config, algorithm, policy, frozen, device),
+        teachers=_teachers(config, device),
     )
     return Run(
         roles=roles,
@@ -169,8 +171,9 @@ def build_policy(config: Config, device: Device) -> Fsdp2Engine:
 def _algorithm(config: Config) -> Algorithm:
     """The named algorithm; a part that is named by a place in a file is a function of the user's."""
     resolved = resolve_algorithm(config.algorithm, config.rollout.max_new_tokens)
-    own = [load_function(part) if ":" in part else None for part in (resolved.advantage, resolved.loss)]
-    return build_algorithm(resolved, *own)
+    estimator = load_function(resolved.advantage) if ":" in resolved.advantage else None
+    loss = load_function(resolved.loss) if ":" in resolved.loss else None
+    return build_algorithm(resolved, estimator, loss, config.distillation)
 
 
 def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:
@@ -186,11 +189,26 @@ def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedMode
 def _reference(
     config: Config, algorithm: Algorithm, policy: Fsdp2Engine, frozen: PreTrainedModel | None, device: Device
 ) -> PlanScorer | None:
-    if not algorithm.needs.reference_logprobs:
+    if not algorithm.needs.reference:
         return None
     if frozen is None:
         return AdapterFreeReference(policy)
     return FrozenReference(frozen, config.training, temperature=config.rollout.temperature, device=device)
+
+
+def _teachers(config: Config, device: Device) -> Teachers | None:
+    """Loads every teacher as the policy is loaded, frozen."""
+    section = config.distillation
+    if section is None:
+        return None
+    scorers: dict[str, PlanScorer] = {}
+    for name, teacher in zip(teacher_names(section), section.teachers, strict=True):
+        hf_model = load_policy(model_section(teacher)).hf_model
+        check_packed_attention(hf_model)
+        scorers[name] = FrozenReference(
+            hf_model, config.training, temperature=config.rollout.temperature, device=device
+        )
+    return Teachers(scorers, section.route_column)
 
 
 def _proof(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> WeightProof:

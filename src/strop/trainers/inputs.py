@@ -14,6 +14,7 @@ from strop.config.data import MixtureSource
 from strop.config.evaluation import EvaluationConfig
 from strop.config.root import Config
 from strop.data import ChatRenderer, DataReport, PromptTable, build_renderer, mixture_weights, prompt_budget
+from strop.distillation.teachers import check_routes, check_teachers
 from strop.errors import ConfigError
 from strop.models.load import load_generation_config, load_model_config, load_tokenizer, max_length
 from strop.models.lora import check_adapters
@@ -22,6 +23,7 @@ from strop.records import Group, Sample, SamplingParams
 from strop.tasks import WeightedReward, completion_text, reward_group
 from strop.tasks.graded import GradedReward
 from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_greedy
+from strop.trainers.judge_sampler import build_model_host
 from strop.trainers.reader import DataReader, JudgedTask
 from strop.trainers.scores import Scoring
 
@@ -66,14 +68,18 @@ def prepare_inputs(config: Config) -> Inputs:
     stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)
     model_config = load_model_config(config.model)
     check_adapters(config.model, model_config)
+    if config.distillation is not None:
+        check_teachers(config.distillation, tokenizer, model_config)
     length = max_length(config.model, model_config)
     renderer = build_renderer(tokenizer, config.data)
-    reader = DataReader(config.data, config.rewards, renderer)
+    reader = DataReader(config.data, config.rewards, renderer, build_model_host(config.run.device))
     budget = prompt_budget(config.data.max_prompt_tokens, length, config.rollout.max_new_tokens)
     training, training_report = reader.read(config.data.source, config.data.limit, budget)
     if isinstance(config.data.source, MixtureSource):
         shares = mixture_weights(training, config.data.source).lines()
         training_report = replace(training_report, shares=tuple(shares))
+    if config.distillation is not None:
+        check_routes(config.distillation, training.prompts())
     evaluation, evaluation_report = None, None
     if config.evaluation is not None:
         budget = _evaluation_budget(config, config.evaluation, length)

@@ -21,7 +21,7 @@ class UnjudgedSteps:
 
     def count(self, groups: Sequence[Group]) -> None:
         """Takes a step into account."""
-        is_judged = any(group.valid_rewards for group in groups)
+        is_judged = any(group.valid_rewards for group in groups) or not is_rewarded(groups)
         self._has_judged |= is_judged
         self.num_last = 0 if is_judged else self.num_last + 1
 
@@ -34,6 +34,12 @@ class UnjudgedSteps:
     def was_all(self) -> bool:
         """Whether there were steps, and none with a valid reward."""
         return self.num_last > 0 and not self._has_judged
+
+
+def is_rewarded(groups: Sequence[Group]) -> bool:
+    """Whether there is any reward; where only a teacher is learned from there may be none."""
+    samples = [sample for group in groups for sample in group.samples]
+    return any(sample.reward is not None or sample.reward_parts or sample.error for sample in samples)
 
 
 def slowest_judgement(samples: Sequence[Sample]) -> Metrics:

@@ -19,7 +19,7 @@ from strop.training.plan import plan_micro_batches
 def score_rows(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> tuple[list[Group], Metrics]:
     """Returns the groups with what their advantages are computed from, and what it says of the batch."""
     needs = roles.algorithm.needs
-    groups = list(groups)
+    groups = _taught(roles, settings, groups) if needs.teacher else list(groups)
     if not (needs.values or needs.token_rewards or needs.collisions):
         return groups, {}
     keys = [(g, s) for g, group in enumerate(groups) for s in range(len(group.samples))]
@@ -39,6 +39,26 @@ def score_rows(roles: Roles, settings: StepSettings, groups: Sequence[Group]) ->
             raise ValueError(f"{roles.algorithm.name} needs values, so a critic must be built, got none")
         groups = with_target_fields(groups, batches, roles.critic.values(plan), "values")
     return roles.algorithm.token_rewards(groups)
+
+
+def _taught(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> list[Group]:
+    """Returns the groups with what their teachers say of each sampled token."""
+    if roles.teachers is None:
+        raise ValueError(f"{roles.algorithm.name} needs a teacher, so one must be built, got none")
+    top_k = roles.algorithm.needs.teacher_top_k
+    taught = list(groups)
+    for teacher, keys in roles.teachers.by_teacher(groups):
+        plan = _plan(groups, keys, dict.fromkeys(keys, 1.0), settings)
+        scores = teacher.score(plan, top_k=top_k)
+        fields = {"teacher_logprobs": [score.logprobs_N for score in scores]}
+        if top_k:
+            fields["candidate_ids"] = [score.top_ids_NK for score in scores if score.top_ids_NK is not None]
+            fields["teacher_top_logprobs"] = [
+                score.top_logprobs_NK for score in scores if score.top_logprobs_NK is not None
+            ]
+        for name, values in fields.items():
+            taught = with_target_fields(taught, plan.micro_batches, values, name)
+    return taught
 
 
 def plan_mini_batch(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> MicroBatchPlan:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from strop.distillation.teachers import Teachers
 from strop.protocols import Algorithm, Critic, PlanScorer, PromptSource, Sampler, TrainEngine
 from strop.records import Group, SamplingParams
 
@@ -21,6 +22,7 @@ class Roles:
     policy: TrainEngine
     reference: PlanScorer | None = None
     critic: Critic | None = None
+    teachers: Teachers | None = None
 
 
 @dataclass(frozen=True)

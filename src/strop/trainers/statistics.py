@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from strop.algorithms.shaping import judged_reward
 from strop.metrics import Metrics, maximum, mean, total
 from strop.records import FinishState, Group, Sample
-from strop.trainers.judgements import slowest_judgement
+from strop.trainers.judgements import is_rewarded, slowest_judgement
 
 
 def group_metrics(groups: Sequence[Group], *, num_kept: int, num_rounds: int, solved_at: float) -> Metrics:
@@ -17,15 +17,17 @@ def group_metrics(groups: Sequence[Group], *, num_kept: int, num_rounds: int, so
     and in no reward mean.
     """
     samples = [sample for group in groups for sample in group.samples]
-    return {
-        **reward_metrics(samples, solved_at),
+    metrics = {
         **_sample_metrics(samples),
         **_source_metrics(groups, solved_at),
         "groups/generated": total(len(groups)),
         "groups/kept": total(num_kept),
-        "groups/zero_signal_share": mean(sum(not group.has_signal for group in groups), len(groups)),
         "groups/sampling_rounds": total(num_rounds),
     }
+    if groups and not is_rewarded(groups):
+        return metrics
+    zero_signal = mean(sum(not group.has_signal for group in groups), len(groups))
+    return {**reward_metrics(samples, solved_at), **metrics, "groups/zero_signal_share": zero_signal}
 
 
 def reward_metrics(samples: Sequence[Sample], solved_at: float, prefix: str = "reward") -> Metrics:
@@ -50,6 +52,12 @@ def reward_metrics(samples: Sequence[Sample], solved_at: float, prefix: str = "r
     return metrics
 
 
+def is_invalid(sample: Sample) -> bool:
+    """Whether a judgement failed; a sample that nobody judges is none."""
+    is_lost = sample.finish in (FinishState.ABORTED, FinishState.FAILED)
+    return sample.reward is None and (is_lost or bool(sample.reward_parts or sample.error))
+
+
 def _std(values: Sequence[float]) -> float:
     """The population standard deviation."""
     average = sum(values) / len(values)
@@ -58,7 +66,7 @@ def _std(values: Sequence[float]) -> float:
 
 def _sample_metrics(samples: Sequence[Sample]) -> Metrics:
     lengths = [sample.num_sampled_tokens for sample in samples]
-    num_failed = sum(sample.reward is None for sample in samples)
+    num_failed = sum(is_invalid(sample) for sample in samples)
     metrics: Metrics = {
         "samples/truncated_share": mean(sum(sample.is_truncated for sample in samples), len(samples)),
         "samples/error_share": mean(num_failed, len(samples)),

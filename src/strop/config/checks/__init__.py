@@ -7,6 +7,7 @@ file is put right in one go.
 from strop.config.base import unobserved
 from strop.config.checks.algorithm import check_algorithm
 from strop.config.checks.data import check_data
+from strop.config.checks.distillation import check_distillation
 from strop.config.checks.evaluation import check_checkpoint, check_evaluation
 from strop.config.checks.mixture import check_mixture
 from strop.config.checks.model import check_lengths, check_model
@@ -29,6 +30,7 @@ _CHECKS = (
     check_rewards,
     check_rollout,
     check_algorithm,
+    check_distillation,
     check_training,
     check_weight_sync,
     check_evaluation,

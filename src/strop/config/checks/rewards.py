@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from strop.config.checks.judging import check_judging
 from strop.config.checks.mixture import PosedData, all_posed_data
 from strop.config.checks.refusal import Refusal
 from strop.config.rewards import RewardConfig
@@ -15,15 +16,18 @@ def check_rewards(config: Config) -> Iterator[Refusal]:
     posed = all_posed_data(config)
     for place, reward in enumerate(config.rewards):
         yield from _check_function(f"rewards[{place}]", reward, posed)
+        yield from check_judging(f"rewards[{place}]", reward)
         yield from _check_sources(f"rewards[{place}].sources", reward, posed)
-    names = Counter(reward.name or reward.function.rpartition(":")[2] for reward in config.rewards)
+    names = Counter(reward.own_name for reward in config.rewards)
     for name in (name for name, count in names.items() if count > 1):
         yield Refusal("rewards", f"must have names that differ, got {name!r} twice", "Set `name` on one of them.")
-    if all(reward.weight == 0 for reward in config.rewards):
+    if config.distillation is not None and not config.distillation.with_rewards:
+        return
+    if config.rewards and all(reward.weight == 0 for reward in config.rewards):
         yield Refusal(
             "rewards", "must have a weight other than 0 somewhere: nothing would be learned", "Set a weight of 1."
         )
-    else:
+    elif config.rewards:
         yield from _check_unrewarded(config, posed)
 
 
@@ -36,7 +40,9 @@ def _check_function(key: str, reward: RewardConfig, posed: list[PosedData]) -> I
             f"{ungraded[0].name}",
             f'Write "my_file.py:name", or name in {key}.sources the data sets whose task has a grader.',
         )
-    if reward.function != "task" and not all(reward.function.rpartition(":")[::2]):
+    if reward.function is None or reward.function == "task":
+        return
+    if not all(reward.function.rpartition(":")[::2]):
         yield Refusal(
             f"{key}.function",
             f'must be "task", "my_file.py:name" or "package.module:name", got {reward.function!r}',

@@ -1,0 +1,1 @@
+"""Teachers: frozen models that score what the policy sampled."""
