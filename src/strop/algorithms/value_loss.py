@@ -40,7 +40,7 @@ def value_loss(values_N: Tensor, fields_N: Mapping[str, Tensor], clip: float) ->
         clip: how far a value may go from what it was before it has no gradient any more.
     """
     old_N, returns_N, weights_N = fields_N["values"], fields_N["returns"], fields_N["weights"]
-    clipped_N = old_N + (values_N - old_N).clamp(-clip, clip)
+    clipped_N = values_N.clamp(old_N - clip, old_N + clip)
     free_losses_N, bound_losses_N = (values_N - returns_N) ** 2, (clipped_N - returns_N) ** 2
     losses_N = 0.5 * torch.maximum(free_losses_N, bound_losses_N)
     loss = (weights_N * losses_N).sum()

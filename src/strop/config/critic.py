@@ -15,4 +15,4 @@ class CriticConfig(Section):
     warmup_updates: int = Field(default=0, ge=0)
     """First updates in which the critic learns and the policy does not."""
     value_clip: float = Field(default=0.5, gt=0)
-    """A value that goes further than this from where the step found it has no gradient."""
+    """How far the updates of a step pull a value from where the step found it."""

@@ -6,7 +6,6 @@
 Everything but the loss and the head is what the policy's engine does too: `trained.py`.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -54,11 +53,7 @@ class Fsdp2Critic:
         self._trained = TrainedModule(
             self.module, decoder, _own_training(config, training), device, named=self.module, section="critic"
         )
-
-    @property
-    def optimizer_parameters(self) -> Mapping[str, Tensor]:
-        """What is trained, by name."""
-        return self._trained.optimizer.parameters
+        self.optimizer = self._trained.optimizer
 
     @property
     def is_warming_up(self) -> bool:
@@ -118,7 +113,7 @@ class Fsdp2Critic:
 
     def begin_from(self, folder: Path) -> None:
         """Takes the parameters of a critic that `save` wrote, and not its optimizer. Raises CheckpointError."""
-        load_parameters(folder, self._trained.optimizer)
+        load_parameters(folder, self.optimizer)
 
     def save(self, folder: Path) -> None:
         """Writes trained parameters, optimizer and counts into an existing folder."""
