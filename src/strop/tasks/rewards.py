@@ -19,6 +19,7 @@ from strop.protocols import Renderer, RewardFunction
 from strop.records import FinishState, Group, RewardPart, Sample
 from strop.tasks.function_reward import FunctionReward
 from strop.tasks.isolation.limits import CallLimits, default_processes
+from strop.tasks.model_host import ModelHost
 from strop.tasks.question import QuestionTask
 
 
@@ -40,13 +41,16 @@ class WeightedReward:
     """Whether gold answers must score 1 under it."""
 
 
-def build_rewards(configs: Sequence[RewardConfig], task: QuestionTask) -> tuple[WeightedReward, ...]:
-    """Builds the rewards of a run.
+def build_rewards(
+    configs: Sequence[RewardConfig], task: QuestionTask, host: ModelHost | None = None
+) -> tuple[WeightedReward, ...]:
+    """Builds the rewards of a run; `host` has the models that they ask, by default one of its own in main memory.
 
     Raises SettingError where a function cannot be loaded or called, where `task` is asked of a task without a grader,
-    where two rewards share a name, and where no reward bears weight.
+    where two rewards share a name, and where no reward bears weight; ModelError where a model cannot be used.
     """
-    rewards = tuple(reward for config in configs for reward in _build(config, task))
+    host = host or ModelHost()
+    rewards = tuple(reward for config in configs for reward in _build(config, task, host))
     names = [reward.name for reward in rewards]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
@@ -107,12 +111,26 @@ def completion_text(sample: Sample, renderer: Renderer, stop_token_ids: frozense
     return renderer.decode(row.token_ids[start:stop])
 
 
-def _build(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
-    if config.function != "task":
-        function = FunctionReward(
-            config.function, name=config.name, arguments=config.arguments, limits=_limits(config, num_processes=1)
-        )
-        return [WeightedReward(function, function.name, config.weight)]
+def _build(config: RewardConfig, task: QuestionTask, host: ModelHost) -> list[WeightedReward]:
+    if config.model is not None:
+        return [_weighted(host.model_reward(config.own_name, config.model), config)]
+    if config.judge is not None:
+        return [_weighted(host.judge_reward(config.own_name, config.judge, config.timeout_seconds), config)]
+    if config.function is None:
+        raise SettingError("a reward must have a function, a model or a judge, got none")
+    if config.function == "task":
+        return _graders(config, task)
+    limits = _limits(config, num_processes=1)
+    return [
+        _weighted(FunctionReward(config.function, name=config.name, arguments=config.arguments, limits=limits), config)
+    ]
+
+
+def _weighted(reward: ColumnReward, config: RewardConfig) -> WeightedReward:
+    return WeightedReward(reward, reward.name, config.weight)
+
+
+def _graders(config: RewardConfig, task: QuestionTask) -> list[WeightedReward]:
     if not task.rewards:
         raise SettingError(
             f"rewards.function must be a function of yours (`my_file.py:name`), since the task {task.name!r} has no "

@@ -19,6 +19,7 @@ from strop.data import (
 )
 from strop.data.errors import SettingError
 from strop.tasks import QuestionTask, WeightedReward, build_rewards, build_task, check_rewards
+from strop.tasks.model_host import ModelHost
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class DataReader:
     data: DataConfig
     rewards: Sequence[RewardConfig]
     renderer: ChatRenderer
+    host: ModelHost = field(default_factory=ModelHost)
+    """Has the models that rewards ask."""
     _tasks: dict[str, JudgedTask] = field(default_factory=dict)
     _names: dict[tuple[object, ...], str] = field(default_factory=dict)
     """The name of each task by what it was built from."""
@@ -87,7 +90,7 @@ class DataReader:
             if task.name in self._tasks:
                 task = replace(task, name=f"{task.name} ({part.name})")
             self._names[key] = task.name
-            built = build_rewards([reward for _, reward in rewards], task)
+            built = build_rewards([reward for _, reward in rewards], task, self.host)
             self._tasks[task.name] = JudgedTask(task, built, part.key)
         return self._tasks[self._names[key]]
 
