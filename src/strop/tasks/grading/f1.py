@@ -16,6 +16,7 @@ from strop.tasks.grading.options import GraderOptions
 from strop.tasks.grading.place import Place, missing, placed_answer
 
 _ARTICLES = frozenset(("a", "an", "the"))
+_DIGIT = re.compile(r"\d")
 _WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+"
 )
@@ -75,7 +76,7 @@ def _all_words(text: str, mode: GradeMode) -> list[str]:
 
 
 def _valued(part: str) -> list[str]:
-    number = parse_number(part.strip(".,;:!?()\"'"))
+    number = parse_number(part.strip(".,;:!?()\"'")) if _DIGIT.search(part) else None
     return [str(number)] if number is not None else _WORD.findall(_without_punctuation(part))
 
 
