@@ -78,6 +78,39 @@ def test_strictly_a_formula_is_told_from_its_neighbour(answer: str, right: str, 
         ("y=5, x=6", "y=5, x=6", "(5,6)"),
         ("x>5, y>6", "y>6, x>5", "(5,6)"),
         ("xy", "yx", "x+y"),
+        (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3", r"x \le 2 \text{ or } x>3"),
+        (r"x<2 \text{ or } x>3", "x>3, x<2", "x<2 or y>3"),
+        (r"(-\infty,2)\cup(3,\infty)", "3<x or 2>x", "x<2 or y>3"),
+        (r"\{1\}\cup(3,\infty)", r"(3,\infty)\cup\{1\}", "x=1 or x>3"),
+        (r"\mathbb{R}", r"(-\infty,\infty)", r"[0,\infty)"),
+        (r"\text{all real numbers}", r"(-\infty,+\infty)", r"(\infty,-\infty)"),
+        (r"\text{all real numbers}", r"x \in \mathbb{R}", r"\mathbb{Z}"),
+        ("4^n", "2^{2n}", "2^n"),
+        ("6^n", "2^n 3^n", "2^n+3^n"),
+        ("e^{-x}", r"\frac{1}{e^x}", "-e^x"),
+        ("e^{x+y}", "e^x e^y", "e^{xy}"),
+        ("2^{n/2}", r"\sqrt{2}^n", "2^n"),
+        ("(-2)^n", "(-2)^{n+2}/4", "2^n"),
+        ("(xy)^n", "x^n y^n", "xy^n"),
+        ("x^{2n}", "(x^2)^n", "x^{n^2}"),
+        ("2^{2^{n+1}}", "4^{2^n}", "2^{2^n+1}"),
+        (r"(\frac{2}{3})^n", r"\frac{2^n}{3^n}", r"\frac{3^n}{2^n}"),
+        ("i^n", "i^{n+4}", "i^{n+1}"),
+        (r"\binom{n}{2}", r"\frac{n(n-1)}{2}", r"\frac{n(n+1)}{2}"),
+        (r"\binom{n+1}{3}", r"\frac{(n+1)n(n-1)}{6}", r"\binom{n}{3}"),
+        (r"\frac{10!}{3!7!}", "120", r"\frac{10!}{37!}"),
+        ("|x-1|", "|1-x|", "|x+1|"),
+        (r"60\text{ mph}", r"60\text{ miles per hour}", r"60\text{ km/h}"),
+        (r"9\text{ m/s}", r"9\text{ meters per second}", r"9\text{ m}"),
+        (r"20^\circ\text{C}", "20", r"20^\circ F"),
+        (r"x\equiv 3 \pmod 7", r"x\equiv 3\pmod{7}", r"x\equiv 3\pmod 5"),
+        ("2+3=5", "5", "3"),
+        (r"\frac{1}{2}+\frac{1}{3}=\frac56", r"\frac{5}{6}", r"\frac{1}{3}"),
+        ("f(5)=3", "3", "5"),
+        (r"\frac{dy}{dx}=2x", "2x", "y=2x"),
+        (r"0.\dot{3}", r"\frac{1}{3}", "0.3"),
+        (r"\begin{cases}x=1\\y=2\end{cases}", "x=1, y=2", "x=2, y=1"),
+        (r"\left\{\begin{cases}x=1\\y=2\\\end{cases}\right.", "(1,2)", "(2,1)"),
         ("no", "No", "on"),
         ("AB", "ab", "BA"),
     ],
@@ -112,6 +145,57 @@ def test_leniently_a_value_is_told_from_its_neighbour(answer: str, right: str, w
 )
 def test_leniently_an_answer_line_is_read_as_it_looks(scorer: str, response: str, score: float) -> None:
     assert grade_answer(scorer, response, "5", LENIENT).score == score
+
+
+@pytest.mark.parametrize("scorer", ["gsm8k", "math", "numeric"])
+@pytest.mark.parametrize(
+    ("said", "number", "score"),
+    [
+        ("it is 5", "5", 1),
+        ("it is 2 + 3 = 5", "5", 1),
+        ("it is 10 + 5", "5", 0),
+        ("it is 10 - 5 apples", "5", 0),
+        ("it is 10 x 5", "5", 0),
+        ("it is 10 \N{MULTIPLICATION SIGN} 5", "5", 0),
+        ("it is 10 times 5", "5", 0),
+        ("it is 10 divided by 5", "5", 0),
+        ("it is minus 5", "5", 0),
+        ("it is negative 5", "5", 0),
+        ("it is the square root of 5", "5", 0),
+        ("it is √5", "5", 0),
+        ("it is sqrt(5)", "5", 0),
+        ("it is log 5", "5", 0),
+        ("it is 5 pi", "5", 0),
+        ("it is 5π", "5", 0),
+        ("it is 5k", "5", 0),
+        ("it is 5x", "5", 0),
+        ("it is 5i", "5", 0),
+        ("it is 5!", "5", 1),
+        ("it is 5! + 1", "5", 0),
+        ("it is 5 km", "5", 1),
+        ("it is 5kg", "5", 1),
+        ("it is 6 and 1/2", "1/2", 0),
+        ("it is 6 hours 5 minutes", "5", 0),
+        ("it is 6 feet and 5 inches", "5", 0),
+        ("it is (4, 5)", "5", 0),
+        ("it is 4, 5", "5", 0),
+        ("it is 4:05", "05", 0),
+        ("it is any number except 5", "5", 0),
+        ("it is unknown, and not 5", "5", 0),
+        ("it is close to 5", "5", 0),
+    ],
+)
+def test_leniently_a_part_of_what_a_sentence_says_is_not_its_number(
+    scorer: str, said: str, number: str, score: float
+) -> None:
+    assert grade_answer(scorer, f"I see: {said}.", number, LENIENT).score == score
+
+
+def test_leniently_a_percentage_may_lack_its_sign_in_all_graders_of_numbers() -> None:
+    for scorer, response in (("gsm8k", "#### 25%"), ("math", r"\boxed{25\%}"), ("numeric", "Answer: 25%")):
+        assert grade_answer(scorer, response, "25", LENIENT).score == 1
+        assert grade_answer(scorer, response, "25", STRICT).score == 0
+        assert grade_answer(scorer, response, "2500", LENIENT).score == 0
 
 
 def test_a_word_below_a_label_keeps_what_is_part_of_it() -> None:

@@ -15,6 +15,7 @@ from strop.tasks.grading.doubt import COMPARISONS, NEGATIONS, NUMBER_WORDS
 from strop.tasks.grading.evaluate import Value, evaluate, same_value
 from strop.tasks.grading.expression import Expression, UnreadableError
 from strop.tasks.grading.grade import GradeMode
+from strop.tasks.grading.numbers import equal_in_percent
 from strop.tasks.grading.parse import FUNCTIONS, GREEK
 from strop.tasks.grading.polynomial import proportion
 from strop.tasks.grading.structure import (
@@ -36,10 +37,12 @@ _LETTERS = "|".join(sorted(GREEK - {"infty", "emptyset", "pi"}))
 _NAME = re.compile(
     rf"(?:[A-Za-z]|\\(?:{_LETTERS})|[A-Z]{{2,4}}|\\angle ?[A-Z]+|\\overline\{{[A-Z]+\}})"
     r"(?:_(?:\w|\{\w+\}))?'*(?:\([A-Za-z](?:, ?[A-Za-z])*\))?|\([A-Za-z](?:, ?[A-Za-z])+\)"
+    r"|[fghpqFGHPQ]\(-?\d+\)|\\frac ?\{d ?[A-Za-z]\} ?\{d ?[A-Za-z]\}|d[A-Za-z]/d[A-Za-z]"
 )
 _WORDS = re.compile(r"(?:(?:the )?value of )?(?:[A-Za-z]|[A-Za-z]{3,}(?: [A-Za-z]{2,}){0,5})")
 _NO_NAMES = NEGATIONS | NUMBER_WORDS | COMPARISONS | FUNCTIONS | {"minus", "negative", "opposite", "inverse", "root"}
 _AS_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_ALL_REALS = frozenset({r"\mathbb{r}", r"\mathbbr", "allrealnumbers", "allreals"})
 _TIME = re.compile(r"\d{1,2}:[0-5]\d")
 
 LastResort = Callable[[str, str], bool]
@@ -63,7 +66,9 @@ class Comparison:
         """Whether the answer equals the gold answer."""
         if type(answer) is type(gold) and self._equal_kind(answer, gold):
             return True
-        return self.is_lenient and self._equal_across(answer, gold)
+        if not self.is_lenient:
+            return False
+        return self._equal_across(answer, gold) or (_is_all_reals(answer) and _is_all_reals(gold))
 
     def _equal_kind(self, answer: Node, gold: Node) -> bool:
         match answer, gold:
@@ -107,7 +112,9 @@ class Comparison:
         if not self._equal_units(answer.unit, gold.unit) or _is_percent_beside_unit(answer, gold):
             return False
         if answer.number is not None and gold.number is not None:
-            return answer.number.value == gold.number.value or (self.is_lenient and _equal_in_percent(answer, gold))
+            return answer.number.value == gold.number.value or (
+                self.is_lenient and equal_in_percent(answer.number, gold.number)
+            )
         if answer.form is not None and answer.form == gold.form:
             return True
         return self.is_lenient and self._equal_in_value(answer, gold)
@@ -149,12 +156,35 @@ class Comparison:
         if Relation in kinds:
             pairs = product(_readings(answer, beside=gold), _readings(gold, beside=answer))
             return any(starmap(self.equal, pairs))
+        if kinds == {Solutions, Union}:
+            intervals = _intervals(answer)
+            return bool(intervals) and self._unordered(intervals, _intervals(gold))
         if SetOf in kinds:
             return self._unordered(_elements(answer), _elements(gold))
         if kinds == {Ratio, Leaf}:
             return _ratio_is(answer, gold) or _ratio_is(gold, answer)
         components = _components(answer)
         return bool(components) and self._ordered(components, _components(gold))
+
+
+def _is_all_reals(node: Node) -> bool:
+    match node:
+        case Leaf():
+            return node.normal.casefold() in _ALL_REALS
+        case Bracketed("(", (Leaf() as start, Leaf() as end), ")"):
+            return start.normal == r"-\infty" and end.normal.removeprefix("+") == r"\infty"
+    return False
+
+
+def _intervals(node: Node) -> Sequence[Node]:
+    """The parts of a union, and the intervals of `x < 2 or x > 3`, which must be of one name; none of others."""
+    if isinstance(node, Union):
+        return node.items
+    relations = [item for item in node.items if isinstance(item, Relation)] if isinstance(node, Solutions) else []
+    names = {text for relation in relations for text in relation.texts if _is_name(text)}
+    intervals = [reading for relation in relations for reading in _sides_alone(relation)]
+    is_whole = isinstance(node, Solutions) and len(intervals) == len(node.items) and len(names) == 1
+    return intervals if is_whole and all(isinstance(interval, Bracketed) for interval in intervals) else ()
 
 
 def _elements(node: Node) -> Sequence[Node]:
@@ -195,13 +225,6 @@ def _is_percent_beside_unit(answer: Leaf, gold: Leaf) -> bool:
     if answer.unit == gold.unit or _CURRENCIES & {answer.unit, gold.unit}:
         return False
     return any(leaf.number is not None and leaf.number.is_percent for leaf in (answer, gold))
-
-
-def _equal_in_percent(answer: Leaf, gold: Leaf) -> bool:
-    if answer.number is None or gold.number is None or answer.number.is_percent == gold.number.is_percent:
-        return False
-    percent, plain = (answer.number, gold.number) if answer.number.is_percent else (gold.number, answer.number)
-    return percent.value * 100 == plain.value
 
 
 def _same_ratio(answer: Ratio, gold: Ratio) -> bool:
@@ -256,8 +279,17 @@ def _sides_alone(relation: Relation) -> list[Node]:
         return [relation.sides[-1]]
     if relation.signs == ("=",) and names[1]:
         return [relation.sides[0]]
+    if set(relation.signs) == {"="} and _is_sum_done(relation.sides):
+        return [relation.sides[-1]]
     interval = _interval(relation, names)
     return [] if interval is None else [interval]
+
+
+def _is_sum_done(sides: Sequence[Node]) -> bool:
+    """Whether equal numbers stand on all sides, as in `2 + 3 = 5`."""
+    values = [side.value for side in sides if isinstance(side, Leaf) and not side.unit]
+    constants = {None if value is None else value.constant for value in values}
+    return len(values) == len(sides) and len(constants) == 1 and None not in constants
 
 
 def _is_name(text: str) -> bool:

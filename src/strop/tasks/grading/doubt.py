@@ -16,7 +16,7 @@ def _words(text: str) -> list[str]:
 NEGATIONS = frozenset(
     _words(
         "not no never neither nor cannot cant isnt without wrong incorrect incorrectly false untrue mistaken "
-        "impossible unlikely hardly doubtful nowhere"
+        "impossible unlikely hardly doubtful nowhere unknown unclear undefined except unlike"
     )
 )
 NUMBER_WORDS = frozenset(
@@ -38,7 +38,9 @@ _DENIED = re.compile(rf"\b(?:{'|'.join(sorted(NEGATIONS))})\b|n't\b", re.IGNOREC
 _TAKEN_BACK_BEFORE = re.compile(
     rf"\b(?:{_MORE}|other|rather)\s+than\b|\bat\s+(?:the\s+)?(?:very\s+)?(?:least|most)\b|\b(?:between|within|exceed\w*)\b"
     rf"|(?:\b(?:above|below|over|under|beyond|almost|nearly|up\s+to|but|or|{_NUMBER_WORD})(?:\s+(?:of|to|and))?|{_SIGN}|\^)"
-    r"[\s$({*]*$",
+    r"[\s$({*]*$"
+    r"|(?<![A-Za-z])(?:minus|plus|negative|times|mod|choose|sqrt|log|ln|exp|sin|cos|tan|close\s+to"
+    r"|(?:divided|multiplied)\s+by|(?:root|square|cube|power|log|logarithm|reciprocal|inverse|opposite)\s+of)[\s$({*]*$",
     re.IGNORECASE,
 )
 _TAKEN_BACK_BEHIND = re.compile(
@@ -47,6 +49,16 @@ _TAKEN_BACK_BEHIND = re.compile(
     r"|\bat\s+(?:the\s+)?(?:very\s+)?(?:least|most)\b|\b(?:or|to)\s+[$(]*-?\.?\d",
     re.IGNORECASE,
 )
+_MULTIPLIED_BEHIND = re.compile(r"^(?:[kKMBijnxyz]|\s[xyz]|\s*\\?(?:pi|sqrt|times|cdot)|!\s*[^\s])(?![A-Za-z])")
+"""A letter for a factor: `5k`, `5x`, `5 pi`; an exclamation mark at the end of a sentence is none."""
+_PART_BEFORE = re.compile(
+    r"\d\s*(?:[-+*/x]|\\times|\\cdot|,?\s*and|"
+    r"(?:hours?|hrs?|minutes?|mins?|feet|foot|ft|dollars?|pounds?|years?|months?|weeks?|days?),?(?:\s+and)?)\s*[$({]*$",
+    re.IGNORECASE,
+)
+"""What makes a number a part of a larger one: `10 + 5`, `6 and 1/2`, `6 hours 30 minutes`."""
+_NUMBERS_BEFORE = re.compile(r"(?:.*(?:\bis|\bare|[:=])\s)?[^A-Za-z=]*\d[^A-Za-z=]*")
+"""Numbers and signs alone before another number: a pair, a list, a time."""
 _TAG = re.compile(r"</?[A-Za-z]\w*>")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n")
 _REASON = re.compile(r"\b(?:because|since|as|for|given|where|so)\b", re.IGNORECASE)
@@ -64,7 +76,7 @@ def is_doubted(before: str, behind: str) -> bool:
     """
     before, behind = (_TAG.sub(" ", plain_characters(part)) for part in (before[-_NEARBY:], behind[:_NEARBY]))
     behind = _REASON.split(_SENTENCE_END.split(behind, maxsplit=1)[0], maxsplit=1)[0]
-    if _DENIED.search(before) or _DENIED.search(behind):
+    if _DENIED.search(before) or _DENIED.search(behind) or _MULTIPLIED_BEHIND.search(behind):
         return True
     return bool(_TAKEN_BACK_BEFORE.search(before) or _TAKEN_BACK_BEHIND.search(behind))
 
@@ -72,8 +84,11 @@ def is_doubted(before: str, behind: str) -> bool:
 def is_doubted_at(text: str, start: int, stop: int) -> bool:
     """Whether the sentence around `text[start:stop]` takes it back; of what stands before, its own clause counts."""
     before = clause_before(text, start)
-    previous = _BEHIND_NUMBER.search(_SENTENCE_END.split(text[max(0, start - _NEARBY) : start])[-1])
-    return bool(previous and _RANGE.fullmatch(previous[1])) or is_doubted(before, text[stop : stop + _NEARBY])
+    sentence = _SENTENCE_END.split(text[max(0, start - _NEARBY) : start])[-1]
+    previous = _BEHIND_NUMBER.search(sentence)
+    if (previous and _RANGE.fullmatch(previous[1])) or _PART_BEFORE.search(sentence):
+        return True
+    return bool(_NUMBERS_BEFORE.fullmatch(sentence)) or is_doubted(before, text[stop : stop + _NEARBY])
 
 
 def clause_before(text: str, place: int) -> str:

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from strop.tasks.grading.expression import Call, Expression, Num, Power, Product, Sum, Sym, UnreadableError
+from strop.tasks.grading.factors import factorised
 from strop.tasks.grading.polynomial import IMAGINARY, Generator, Polynomial, generated, number, number_power
 
 _ONE = number(Fraction(1))
 _MAX_FACTORIAL = 170
+_MAX_CHOSEN = 6
+_MAX_BASE = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,37 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _symbolic_power(base: Value, exponent: Value) -> Value:
-    """A power whose exponent has a variable: a whole constant in it is taken out, `2^{n+1}` is `2 * 2^n`."""
+    """A power whose exponent has a variable: `2^{n+1}` is `2 * 2^n`, `4^n` is `(2^n)^2`, `e^{-x}` is `1/e^x`."""
     shift = exponent.top.terms.get((), Fraction(0)) if exponent.bottom == _ONE else Fraction(0)
     if shift.denominator != 1:
         shift = Fraction(0)
     rest = exponent.minus(_whole(number(shift)))
-    return _opaque(f"{base.label}^{rest.label}").times(_power(base, _whole(number(shift))))
+    power = _power(base, _whole(number(shift)))
+    bases = _bases(base)
+    if bases is None:
+        return _opaque(f"{base.label}^{rest.label}").times(power)
+    for label, times in bases.items():
+        for monomial, coefficient in rest.top.terms.items():
+            exponent_label = Value(Polynomial({monomial: Fraction(1)}), rest.bottom).label
+            generator = Generator(f"{label}^{exponent_label}", is_opaque=True)
+            factor = _whole(generated(generator, abs(coefficient * times)))
+            power = power.times(factor if coefficient * times > 0 else factor.inverse())
+    return power
+
+
+def _bases(base: Value) -> dict[str, Fraction] | None:
+    """What a base is the product of, primes and letters, with exponents; None for sums, and what may be negative."""
+    if base.bottom != _ONE or len(base.top.terms) != 1:
+        return None
+    [(monomial, value)] = base.top.terms.items()
+    is_bounded = value > 0 and max(value.numerator, value.denominator) < _MAX_BASE
+    if not is_bounded or base.top.constant == 1 or any(generator == IMAGINARY for generator, _ in monomial):
+        return None
+    bases = {generator.label: exponent for generator, exponent in monomial}
+    for part, sign in ((value.numerator, 1), (value.denominator, -1)):
+        for prime, times in factorised(part).items():
+            bases[f"#{prime}"] = bases.get(f"#{prime}", Fraction(0)) + sign * times
+    return {label: exponent for label, exponent in bases.items() if exponent}
 
 
 def _root(polynomial: Polynomial, exponent: Fraction) -> Polynomial:
@@ -165,12 +193,16 @@ def _call(name: str, arguments: list[Value]) -> Value:
     match name, constants:
         case "abs", [Fraction() as value]:
             return _whole(number(abs(value)))
+        case "abs", [None]:
+            return _opaque(f"abs({_without_sign(arguments[0]).label})")
         case "factorial", [Fraction() as value] if value.denominator == 1 and value >= 0:
             return _factorial(int(value))
         case "double factorial", [Fraction() as value] if value.denominator == 1 and 0 <= value <= _MAX_FACTORIAL:
             return _whole(number(Fraction(math.prod(range(int(value), 0, -2)))))
         case "binom", [Fraction() as top, Fraction() as bottom] if _is_small_binomial(top, bottom):
             return _whole(number(Fraction(math.comb(int(top), int(bottom)))))
+        case "binom", [None, Fraction() as bottom] if bottom in range(_MAX_CHOSEN + 1):
+            return _falling_product(arguments[0], int(bottom))
         case "\\lfloor", [Fraction() as value]:
             return _whole(number(Fraction(math.floor(value))))
         case "\\lceil", [Fraction() as value]:
@@ -185,6 +217,20 @@ def _factorial(argument: int) -> Value:
     if argument <= _MAX_FACTORIAL:
         return _whole(number(Fraction(math.factorial(argument))))
     return _whole(generated(Generator(f"{argument}!")))
+
+
+def _falling_product(top: Value, num_chosen: int) -> Value:
+    """`n` over 2 as `n(n-1)/2`."""
+    product = _whole(number(Fraction(1, math.factorial(num_chosen))))
+    for place in range(num_chosen):
+        product = product.times(top.minus(_whole(number(Fraction(place)))))
+    return product
+
+
+def _without_sign(value: Value) -> Value:
+    """The value or its negative, the same for both."""
+    negative = Value(value.top.scaled(Fraction(-1)), value.bottom)
+    return min(value, negative, key=lambda one: one.label)
 
 
 def _is_small_binomial(top: Fraction, bottom: Fraction) -> bool:

@@ -6,7 +6,7 @@ The gold answer is a number, or a whole GSM8K solution that ends with `#### numb
 from strop.tasks.grading.doubt import last_undoubted_number
 from strop.tasks.grading.extract import after_thought, last_marked
 from strop.tasks.grading.grade import GoldError, Grade, GradeMode
-from strop.tasks.grading.numbers import Number, read_number, same_currency
+from strop.tasks.grading.numbers import Number, equal_in_percent, read_number, same_currency
 
 MARKER = "####"
 
@@ -16,7 +16,7 @@ def grade_gsm8k(response: str, gold: str, mode: GradeMode = GradeMode.STRICT) ->
 
     STRICT: the line behind the last `####` must be one number (a currency sign, bold and a full stop aside).
     LENIENT: the last number of that line counts, or that of the response where there is no marker, unless its
-    sentence takes it back as in "not 5" and "more than 5".
+    sentence takes it back as in "not 5" and "more than 5"; 50 % may also be meant as 50.
     Raises GoldError where the gold answer has no number.
     """
     gold_value = read_number(gold_number(gold))
@@ -42,7 +42,7 @@ def _compared(answer: str, gold: Number | None, mode: GradeMode) -> Grade:
     number = read_number(answer)
     if number is None or gold is None:
         return Grade(0.0, answer, mode, f"{answer[:80]!r} is not a number")
-    if number.value != gold.value:
+    if number.value != gold.value and not (mode is GradeMode.LENIENT and equal_in_percent(number, gold)):
         return Grade(0.0, answer, mode, "the number is wrong")
     if not same_currency(number, gold):
         return Grade(0.0, answer, mode, f"the currency must be {gold.currency}")

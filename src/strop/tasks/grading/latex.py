@@ -58,6 +58,7 @@ _PACKED = tuple(
         (r"\\frac ?(\d) ?(\d)", r"\\frac{\1}{\2}"),
         (r"\\sqrt ?([0-9A-Za-z])", r"\\sqrt{\1}"),
         (r"([\^_])\{([0-9A-Za-z])\}", r"\1\2"),
+        (r"\\pmod ?(\d+|[A-Za-z])", r"\\pmod{\1}"),
         # A space that keeps numbers apart stays: `1 1/2` is not `11/2`, and `1, 200` is not `1,200`.
         (r"(?<=\d) (?=\d)|(?<=\d,) (?=\d{3}(?!\d))", "\N{NO-BREAK SPACE}"),
         (r" ", ""),

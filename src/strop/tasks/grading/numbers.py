@@ -16,7 +16,7 @@ _MAX_CHARACTERS = 200
 
 _DIGITS = r"(?:\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+|(?:'\d{3})+)(?!\d)|\d+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+)"
-_REPEATING = r"\d*\.\d*\\(?:overline|bar)\s*(?:\{\s*\d+\s*\}|\d)"
+_REPEATING = r"\d*\.\d*\\(?:(?:overline|bar)\s*\{\s*\d+\s*\}|(?:overline|bar|dot)\s*(?:\{\s*\d\s*\}|\d))"
 _EXPONENT = r"(?:[eE][+-]?\d{1,2}|\s*(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*(?:\{\s*[+-]?\d{1,2}\s*\}|[+-]?\d{1,2}))"
 _LATEX_FRACTION = (
     rf"\\frac\s*(?:\{{\s*(?P<top>-?\s*{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>-?\s*{_DECIMAL})\s*\}}"
@@ -87,6 +87,12 @@ def is_percent(text: str) -> bool:
 def same_currency(one: Number, other: Number) -> bool:
     """Whether the two may be one amount: a currency sign may be missing, but not be another one."""
     return not (one.currency and other.currency) or one.currency == other.currency
+
+
+def equal_in_percent(one: Number, other: Number) -> bool:
+    """Whether one is in percent and the other is meant so: 50 % and 50."""
+    percent, plain = (one, other) if one.is_percent else (other, one)
+    return percent.is_percent and not plain.is_percent and percent.value * 100 == plain.value
 
 
 def last_number(text: str) -> str | None:

@@ -148,9 +148,12 @@ class _Parser:
                 return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
     def _beside(self, factors: list[Expression]) -> Expression:
-        """A factor without a sign before it; beside a whole number, a fraction of numbers makes it a mixed one."""
+        """A factor without a sign before it; beside a whole number, a fraction of numbers makes it a mixed one.
+
+        A number stands so only behind a factorial, as in `3!7!`, and a power, as in `2^n 3^n`, but not `x^1 0`.
+        """
         left = factors[-1]
-        if self._next[0].isdigit() or self._next[0] == ".":
+        if (self._next[0].isdigit() or self._next[0] == ".") and not _ends_with_sign(left):
             self._fail()
         is_fraction = self._next == r"\frac"
         factor = self._power()
@@ -345,6 +348,16 @@ class _Parser:
         while self._starts_factor() and self._next[1:] not in FUNCTIONS and self._next not in ("(", "[", "|"):
             factors.append(self._beside(factors))
         return factors[0] if len(factors) == 1 else Product(tuple(factors))
+
+
+def _ends_with_sign(factor: Expression) -> bool:
+    """Whether a number beside a factor cannot be taken for its continuation."""
+    match factor:
+        case Call("factorial" | "double factorial"):
+            return True
+        case Power(_, exponent):
+            return not isinstance(exponent, Num)
+    return False
 
 
 def _plain_fraction(expression: Expression) -> Fraction | None:

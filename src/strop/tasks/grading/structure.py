@@ -29,6 +29,7 @@ _COLON = re.compile(r":")
 _MATRIX = re.compile(
     r"\\begin\{(?P<kind>[pbBvV]?matrix|smallmatrix|array)\}(?:\{[lcr|]*\})?(?P<body>.*)\\end\{(?P=kind)\}"
 )
+_CASES = re.compile(r"(?:\\\{)?\s*\\begin\{cases\}([^&]*)\\end\{cases\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z\s.,'\-]*")
 _SHORT_WORD = re.compile(r"a[mnst]|b[ey]|do|go|he|i[fnst]|m[ey]|no|o[fnr]|so|to|u[ps]|we")
 
@@ -180,6 +181,9 @@ def _read_all(texts: list[str], depth: int) -> "tuple[Node, ...] | None":
 
 
 def _solutions(text: str, depth: int) -> Node | None:
+    cases = _CASES.fullmatch(text)
+    if cases:
+        text = cases[1].strip().removesuffix(ROW_END.strip()).replace(ROW_END.strip(), ",")
     texts = split_list(_JOINED.sub(",", text))
     texts = [choice for part in texts if part for choice in _signs_chosen(part)]
     if len(texts) < 2:

@@ -33,9 +33,10 @@ _NAMES = {
     "€": "euro eur",
     "£": "gbp",
     "mph": "",
-    "kmh": "",
+    "kmh": "kph",
 }
 _CANONICAL = {spelling: name for name, spellings in _NAMES.items() for spelling in [name, *spellings.split()]}
+_SPEEDS = {"mi per h": "mph", "km per h": "kmh"}
 _POWER_WORDS = {"sq": "2", "square": "2", "cu": "3", "cubic": "3"}
 _POWER_BEHIND = {"squared": "2", "cubed": "3"}
 _SINGLE_LETTERS = frozenset("mghlLs")
@@ -57,7 +58,7 @@ _NO_UNITS = (
 _POWER = r"(?:\s*\^\s*(?:\{\s*(\d)\s*\}|(\d)))?"
 _AS_TEXT = re.compile(rf"(?P<rest>.*\S)\s*\\text\{{\s*(?P<name>[A-Za-z][A-Za-z ./^0-9]*?)\s*\}}{_POWER}", re.DOTALL)
 _AS_WORDS = re.compile(rf"(?P<rest>.*[\d}})])\s*(?P<name>[A-Za-z]+(?:[ /][A-Za-z]+){{0,2}}){_POWER}", re.DOTALL)
-_AS_DEGREES = re.compile(r"(?P<rest>.*\S)\s*\^\\circ\s*", re.DOTALL)
+_AS_DEGREES = re.compile(r"(?P<rest>.*\S)\s*\^\\circ\s*(?P<scale>\\text\{\s*[CF]\s*\}|[CF]|)\s*", re.DOTALL)
 _AS_ORDINAL = re.compile(r"(?P<rest>\d+)\s*(?:\^\s*)?(?:\{\s*)?(?:\\text\{\s*)?(?P<letters>st|nd|rd|th)[\s}]*")
 _ORDINAL_LETTERS = {"1": "st", "2": "nd", "3": "rd"}
 _AS_BASE = re.compile(r"(?P<rest>[0-9A-Fa-f]+)_\{?(?P<base>\d{1,2})\}?")
@@ -67,7 +68,7 @@ def split_unit(text: str) -> tuple[str, str]:
     """Splits a text in one spelling (`latex.unified`) into value and unit; the unit is empty where there is none."""
     degrees = _AS_DEGREES.fullmatch(text)
     if degrees:
-        return degrees["rest"].strip(), "degree"
+        return degrees["rest"].strip(), "degree" + re.sub(r"\\text|\W", "", degrees["scale"])
     ordinal = _AS_ORDINAL.fullmatch(text)
     if ordinal and ordinal["letters"] == _ordinal_letters(ordinal["rest"]):
         return ordinal["rest"], "ordinal"
@@ -107,11 +108,12 @@ def _is_unit(name: str, rest: str, text: str) -> bool:
 
 
 def _canonical(name: str, power: str) -> str:
-    words = [word for word in re.split(r"[ .]+", name.lower().replace("^", "")) if word]
+    words = [word for word in re.split(r"[ .]+", name.lower().replace("^", "").replace("/", " per ")) if word]
     for word in words:
         power = _POWER_WORDS.get(word) or _POWER_BEHIND.get(word) or power
     kept = [_singular(word) for word in words if word not in _POWER_WORDS and word not in _POWER_BEHIND]
     unit = " ".join(_CANONICAL.get(word, word) for word in kept)
+    unit = _SPEEDS.get(unit, unit)
     return unit + (f"^{power}" if power and not unit.endswith(power) else "")
 
 
