@@ -1,7 +1,9 @@
 """Rows of all graders, each with the score that it must get."""
 
+import importlib
 import json
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 from strop.errors import DataError
 from strop.tasks.grade_rows import GradeRow, agrees, grade_answer, grade_row, read_grade_rows
 from strop.tasks.grading.grade import GradeMode, gold_text, row_mode
+from strop.tasks.grading.math import MathOptions
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
 from support.command import run_strop
@@ -148,6 +151,19 @@ def test_a_grader_that_compares_with_one_text_takes_no_list(tmp_path: Path, name
     path.write_text(json.dumps({"scorer": name, "response": "[5]", "gold": [5]}))
     with pytest.raises(DataError, match=r"line 1: gold must hold a gold answer, a text or a finite number, got list"):
         list(read_grade_rows(path))
+
+
+def test_the_table_of_graders_in_the_docs_names_each_with_its_options() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "grading.md").read_text()
+    rows = {match[1]: match[0] for match in re.finditer(r"^\| `(\w+)` \|.*$", text, re.MULTILINE)}
+    assert set(GRADERS) == rows.keys()
+    for name, entry in GRADERS.items():
+        if entry.options is not None:
+            options = getattr(
+                importlib.import_module(f"strop.tasks.grading.{entry.function.split(':')[0]}"), entry.options
+            )
+            own = options.model_fields.keys() - (MathOptions.model_fields.keys() if name == "math_verify" else ())
+            assert [option for option in own if f"`{option}`" not in rows[name]] == []
 
 
 def test_graders_import_neither_torch_nor_sympy() -> None:
