@@ -112,6 +112,7 @@ def test_strictly_a_formula_is_told_from_its_neighbour(answer: str, right: str, 
         (r"\begin{cases}x=1\\y=2\end{cases}", "x=1, y=2", "x=2, y=1"),
         (r"\left\{\begin{cases}x=1\\y=2\\\end{cases}\right.", "(1,2)", "(2,1)"),
         ("no", "No", "on"),
+        ("ok", "OK", "ko"),
         ("AB", "ab", "BA"),
     ],
 )

@@ -31,7 +31,7 @@ _MATRIX = re.compile(
 )
 _CASES = re.compile(r"(?:\\\{)?\s*\\begin\{cases\}([^&]*)\\end\{cases\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z\s.,'\-]*")
-_SHORT_WORD = re.compile(r"a[mnst]|b[ey]|do|go|he|i[fnst]|m[ey]|no|o[fnr]|so|to|u[ps]|we")
+_SHORT_WORD = re.compile(r"a[mnst]|b[ey]|do|go|he|i[fnst]|m[ey]|no|o[fknr]|so|to|u[ps]|we")
 
 
 @dataclass(frozen=True)
