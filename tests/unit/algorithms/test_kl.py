@@ -252,11 +252,24 @@ def test_full_kl_is_finite_where_almost_nothing_or_almost_everything_is_in_the_t
         assert (values > -1e-5).all()
 
 
-def test_a_small_tail_keeps_its_digits() -> None:
-    tail, reference_tail = 1e-9, 1e-3
-    policy, reference = (torch.tensor([[math.log1p(-one)]], dtype=torch.float64) for one in (tail, reference_tail))
-    expected = (1 - tail) * math.log((1 - tail) / (1 - reference_tail)) + tail * math.log(tail / reference_tail)
-    assert float(full_kl(policy, reference)) == pytest.approx(expected, rel=1e-10)
+@pytest.mark.parametrize(
+    ("tail", "reference_tail", "dtype", "tolerance"),
+    [(0.5, 1e-6, torch.float32, 1e-5), (0.5, 1e-12, torch.float64, 1e-10), (1e-9, 1e-3, torch.float64, 1e-10)],
+)
+def test_a_small_tail_keeps_its_digits(
+    tail: float, reference_tail: float, dtype: torch.dtype, tolerance: float
+) -> None:
+    policy, reference = (torch.tensor([[math.log1p(-one)]], dtype=dtype) for one in (tail, reference_tail))
+    expected = (1 - tail) * (math.log1p(-tail) - math.log1p(-reference_tail)) + tail * math.log(tail / reference_tail)
+    assert float(full_kl(policy, reference)) == pytest.approx(expected, rel=tolerance)
+
+
+def test_a_tail_of_nearly_everything_keeps_its_digits() -> None:
+    top_share, reference_share = 1e-9, 2e-9
+    policy, reference = (torch.tensor([[math.log(one)]], dtype=torch.float64) for one in (top_share, reference_share))
+    of_tails = (1 - top_share) * (math.log1p(-top_share) - math.log1p(-reference_share))
+    expected = top_share * math.log(top_share / reference_share) + of_tails
+    assert float(full_kl(policy, reference)) == pytest.approx(expected, rel=1e-10, abs=0)
 
 
 # ------------------------------------------------------------------------------------- the coefficient

@@ -64,6 +64,12 @@ def test_of_right_and_wrong_answers_half_are_kept_of_each() -> None:
     assert kept(made([0, 0, 0, 1, 0, 0]), settings(4)) == [0, 1, 2, 3], "where one side has too few, all of it"
 
 
+def test_of_splits_of_equal_variance_the_one_nearest_to_the_middle_wins() -> None:
+    # Without -1.5 or without -2.5 the variance is the same: both lie 0.5 from the mean of the other three.
+    assert kept(made([-5.0, -2.5, -1.5, -1.0, 0.0]), settings(4)) == [0, 1, 3, 4]
+    assert kept(made([5.0, 2.5, 1.5, 1.0, 0.0]), settings(4)) == [0, 1, 3, 4]
+
+
 def test_equal_rewards_keep_the_first() -> None:
     assert kept(made([0.7] * 6), settings(3)) == [0, 1, 2]
 
