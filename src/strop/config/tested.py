@@ -33,6 +33,7 @@ PACKAGES = (
     PackageRange("datasets", "5.2.0", ">=4.0", "data", "Hugging Face data sets"),
     PackageRange("pyarrow", "26.0.1", ">=20", "parquet", "Parquet files"),
     PackageRange("reasoning-gym", "0.1.25", ">=0.1.25", "reasoning-gym", "reasoning_gym tasks"),
+    PackageRange("httpx2", "2.16.2", ">=2.0", "judge", "judges behind a server"),
     PackageRange("jsonschema", "4.26.0", ">=4.25", "graders", "the grader json_schema"),
     PackageRange("math-verify", "0.9.0", ">=0.9", "graders", "the grader math_verify"),
     PackageRange("tensorboard", "2.21.0", ">=2.19", "tensorboard", "the sink tensorboard"),
