@@ -300,6 +300,16 @@ def test_a_restored_critic_goes_on_bit_equal(tmp_path: Path, dtype: torch.dtype)
     assert all(torch.equal(*pair) for pair in zip(resumed.values(plans[0]), straight.values(plans[0]), strict=True))
 
 
+def test_a_bfloat16_critic_that_begins_from_another_learns_from_there_on(tmp_path: Path) -> None:
+    first = tiny_critic(model=tiny_model("llama", seed=1, dtype=torch.bfloat16))
+    first.save(tmp_path)
+    second = tiny_critic(dtype=torch.bfloat16, learning_rate=1e-6)
+    second.begin_from(tmp_path)
+    update(second, value_plan(valued_groups()))
+    for name, weight in critic_weights(second).items():
+        assert relative_error(weight, critic_weights(first)[name]) < 1e-2, name
+
+
 def test_a_checkpoint_holds_decoder_and_value_head_and_no_language_model_head(tmp_path: Path) -> None:
     critic = tiny_critic("qwen3")
     critic.save(tmp_path)
