@@ -68,7 +68,7 @@ def correction_weights(
     return weights_N
 
 
-def _is_within(log_ratios_N: Tensor, band: tuple[float, float]) -> Tensor:
+def _is_within(log_ratios_N: Tensor, band: Sequence[float]) -> Tensor:
     """Compares logarithms, so that no ratio overflows or is cut before it is judged."""
     low, high = (math.log(bound) if bound > 0 else -math.inf for bound in band)
     return (log_ratios_N >= low) & (log_ratios_N <= high)
