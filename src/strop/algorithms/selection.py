@@ -20,15 +20,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
 
+from strop.algorithms.advantages.samples import bears_loss
 from strop.config.bundles import ResolvedAlgorithm
-from strop.records import FinishState, Group, Sample
-
-
-def bears_loss(sample: Sample, settings: ResolvedAlgorithm) -> bool:
-    """Whether a sample may be trained on: invalid ones never are, truncated ones are unless they are to be masked."""
-    if sample.reward is None or sample.finish in (FinishState.ABORTED, FinishState.FAILED):
-        return False
-    return not (sample.is_truncated and settings.truncated == "mask")
+from strop.records import Group
 
 
 def select_samples(group: Group, settings: ResolvedAlgorithm) -> Group:

@@ -4,7 +4,7 @@ r"""What a sample's reward loses for its length, or because its token budget cut
 
     keep            as it was judged
     zero            0, whatever it was judged
-    mask            as it was judged, and no loss: it is in no denominator either (`selection.bears_loss`)
+    mask            as it was judged, and no loss: it is in no denominator either (`bears_loss`)
     soft-overlong   as it was judged, less a punishment that grows with its length |y|, cut or not
                     (Yu et al. 2025, DAPO, arXiv:2503.14476, equation 13), L_max and L_buffer in sampled tokens:
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strop.algorithms.selection import bears_loss, most_different, select_samples
+from strop.algorithms.selection import most_different, select_samples
 from strop.config.algorithm import AlgorithmConfig
 from strop.config.bundles import ResolvedAlgorithm, resolve_algorithm
 from strop.records import FinishState, Group, Sample
@@ -22,9 +23,9 @@ def settings(keep_samples: int | None, **overrides: object) -> ResolvedAlgorithm
     return resolve_algorithm(AlgorithmConfig(keep_samples=keep_samples, **overrides), 10)
 
 
-def made(rewards: Sequence[float | None], finish: FinishState = STOPPED) -> Group:
+def made(rewards: Sequence[float | None]) -> Group:
     row = made_row(([1, 2], False), ([3, 4], True))
-    return Group(made_prompt(), tuple(Sample(index, (row,), finish, one) for index, one in enumerate(rewards)))
+    return Group(made_prompt(), tuple(Sample(index, (row,), STOPPED, one) for index, one in enumerate(rewards)))
 
 
 def kept(group: Group, chosen: ResolvedAlgorithm) -> list[int]:
@@ -75,11 +76,8 @@ def test_equal_rewards_keep_the_first() -> None:
 
 
 def test_samples_that_bear_no_loss_are_not_chosen() -> None:
-    rewards = [None, 5.0, 1.0, 0.0, 0.5, 0.6]
-    group = made(rewards)
-    samples = list(group.samples)
-    samples[1] = made(rewards, CUT).samples[1]
-    group = group.with_samples(samples)
+    group = made([None, 5.0, 1.0, 0.0, 0.5, 0.6])
+    group = group.with_samples([group.samples[0], replace(group.samples[1], finish=CUT), *group.samples[2:]])
     assert kept(group, settings(2, truncated="mask")) == [2, 3]
     assert kept(group, settings(2)) == [1, 3]
 
@@ -104,9 +102,7 @@ def test_a_group_of_thousands_is_chosen_from() -> None:
 
 
 @pytest.mark.parametrize("finish", [ABORTED, FAILED])
-def test_unfinished_and_invalid_samples_bear_no_loss(finish: FinishState) -> None:
-    assert not bears_loss(made([1.0], finish).samples[0], settings(2))
-    assert not bears_loss(made([None]).samples[0], settings(2))
-    assert bears_loss(made([0.0]).samples[0], settings(2))
-    assert bears_loss(made([0.0], CUT).samples[0], settings(2))
-    assert not bears_loss(made([0.0], CUT).samples[0], settings(2, truncated="mask"))
+def test_unfinished_samples_are_not_chosen(finish: FinishState) -> None:
+    group = made([0.0, 1.0, 0.5, 0.6])
+    samples = [replace(group.samples[0], finish=finish), *group.samples[1:]]
+    assert kept(group.with_samples(samples), settings(2)) == [1, 2]
