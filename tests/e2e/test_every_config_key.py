@@ -16,7 +16,8 @@ from strop.config.root import Config
 from strop.config.schema import item_sections, sections
 from strop.errors import ConfigError
 from support.evidence import Evidence, dry_run, override, skipped_updates, train_run
-from support.key_effects import BASE, BEST, EFFECTS, EVALUATION, KL, LORA, SOURCES
+from support.judgements import judgement
+from support.key_effects import BASE, BEST, EFFECTS, EVALUATION, KL, LIKED, LORA, SOURCES, judge
 from support.run_world import make_world
 
 
@@ -104,6 +105,9 @@ def test_every_key_is_read_where_it_is_used(readers: dict[tuple[str, str], set[s
     runs.fresh(skipped_updates, [])
     for source in SOURCES.values():
         runs.fresh(dry_run, [f"data.source={source}", "data.prompt_column=question"])
+    runs.fresh(judgement, LIKED)
+    for engine, verdict in (("server", "number"), ("server", "label"), ("native", "json")):
+        runs.fresh(judgement, judge(engine, verdict))
     expected = {(section.__name__, key) for section in all_sections(Config) for key in section.model_fields}
     unread = {pair for pair in expected if pair not in readers}
     assert unread == {(section.__name__, "type") for section in sections_by_type()}
@@ -114,5 +118,5 @@ def sections_by_type() -> list[type[Section]]:
     return [
         section
         for section in all_sections(Config)
-        if "type" in section.model_fields and section.__name__.endswith("Source")
+        if "type" in section.model_fields and section.__name__.endswith(("Source", "Judge", "Verdict"))
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from strop.config.root import Config
 from support.evidence import Evidence, dry_run, operations, skipped_updates, train_run
+from support.judgements import SERVER, Judgement, judgement
 
 BASE = (
     "model.path=WORLD/model",
@@ -131,7 +132,7 @@ def weights(evidence: Evidence) -> Any:
     return evidence.weight_bytes
 
 
-def error(evidence: Evidence) -> str:
+def error(evidence: Evidence | Judgement) -> str:
     return evidence.error
 
 
@@ -236,6 +237,78 @@ REWARDS = {
     "rewards[].processes": Effect(
         ["rewards.0.processes=2"], metric("reward/mean"), ["rewards.0.function=WORLD/rewards.py:counting"]
     ),
+}
+LIKED = ("rewards.0.function=none", "rewards.0.model.path=WORLD/reward-llama")
+LABELLED = ("rewards.0.function=none", "rewards.0.model={path='WORLD/reward-gpt2', label='bad'}")
+VERDICTS = {
+    "number": "{type='number', pattern='(\\d+)', lowest=1, highest=10}",
+    "label": "{type='label', labels={good=1, bad=0}}",
+    "json": "{type='json', field='score', lowest=1, highest=10}",
+}
+JUDGES = {"server": f"{{type='server', url='{SERVER}', model='m'}}", "native": "{type='native', path='WORLD/model'}"}
+
+
+def judge(engine: str = "server", verdict: str = "number") -> tuple[str, ...]:
+    """A reward by a judge of that kind."""
+    base = "rewards.0.judge"
+    rubric = f"{base}.rubric=How good is {{completion}}?"
+    return ("rewards.0.function=none", f"{base}.engine={JUDGES[engine]}", rubric, f"{base}.verdict={VERDICTS[verdict]}")
+
+
+def judged(key: str, value: str, look: Callable[[Judgement], Any], base: Sequence[str]) -> Effect:
+    """A key of a reward model or a judge."""
+    return Effect([f"rewards.0.{key}={value}"], look, base, judgement)
+
+
+def values(found: Judgement) -> Any:
+    return found.values
+
+
+def bodies(found: Judgement) -> Any:
+    return found.bodies
+
+
+JUDGING = {
+    "rewards[].model.path": judged("model.path", "WORLD/reward-gpt2", lambda found: found.error, LIKED),
+    "rewards[].model.revision": judged(
+        "model.revision", "v2", error, ["rewards.0.function=none", "rewards.0.model.path=some-owner/absent"]
+    ),
+    "rewards[].model.dtype": judged("model.dtype", "bfloat16", values, LIKED),
+    "rewards[].model.label": judged("model.label", "good", values, LABELLED),
+    "rewards[].model.reads": judged("model.reads", "completion", values, LIKED),
+    "rewards[].model.mean": judged("model.mean", "1", values, LIKED),
+    "rewards[].model.scale": judged("model.scale", "2", values, LIKED),
+    "rewards[].model.batch_tokens": judged("model.batch_tokens", "1", lambda found: found.num_batches, LIKED),
+    "rewards[].judge.engine.type": judged("judge.engine.type", "native", error, judge()),
+    "rewards[].judge.engine.url (server)": judged("judge.engine.url", "http://127.0.0.1:9/v1", bodies, judge()),
+    "rewards[].judge.engine.model (server)": judged("judge.engine.model", "other", bodies, judge()),
+    "rewards[].judge.engine.api_key_variable (server)": judged(
+        "judge.engine.api_key_variable", "HOME", lambda found: "authorization" in found.headers[0], judge()
+    ),
+    "rewards[].judge.engine.concurrency (server)": judged(
+        "judge.engine.concurrency", "1", lambda found: found.was_asked_at_once, judge()
+    ),
+    "rewards[].judge.engine.retries (server)": judged(
+        "judge.engine.retries", "0", values, [*judge(), "rewards.0.judge.engine.model=busy"]
+    ),
+    "rewards[].judge.engine.options (server)": judged("judge.engine.options.top_p", "0.5", bodies, judge()),
+    "rewards[].judge.engine.path (native)": judged("judge.engine.path", "WORLD/absent", error, judge("native")),
+    "rewards[].judge.engine.dtype (native)": judged(
+        "judge.engine.dtype", "bfloat16", lambda found: found.dtype, [*judge("native"), "rewards.0.timeout_seconds=9"]
+    ),
+    "rewards[].judge.rubric": judged("judge.rubric", "Is {completion} good?", bodies, judge()),
+    "rewards[].judge.verdict.type": judged("judge.verdict.type", "label", error, judge()),
+    "rewards[].judge.verdict.pattern (number)": judged("judge.verdict.pattern", "'of (9+)'", values, judge()),
+    "rewards[].judge.verdict.lowest (number)": judged("judge.verdict.lowest", "0", values, judge()),
+    "rewards[].judge.verdict.highest (number)": judged("judge.verdict.highest", "20", values, judge()),
+    "rewards[].judge.verdict.labels (label)": judged(
+        "judge.verdict.labels.good", "0.5", values, judge(verdict="label")
+    ),
+    "rewards[].judge.verdict.field (json)": judged("judge.verdict.field", "mark", values, judge(verdict="json")),
+    "rewards[].judge.verdict.lowest (json)": judged("judge.verdict.lowest", "0", values, judge(verdict="json")),
+    "rewards[].judge.verdict.highest (json)": judged("judge.verdict.highest", "20", values, judge(verdict="json")),
+    "rewards[].judge.temperature": judged("judge.temperature", "0.5", bodies, judge()),
+    "rewards[].judge.max_new_tokens": judged("judge.max_new_tokens", "9", bodies, judge()),
 }
 ROLLOUT = {
     "rollout.type": refused("rollout.type must be native", "rollout.type=other"),
@@ -363,6 +436,7 @@ EFFECTS = (
     | source_effects("data")
     | mixture_effects()
     | REWARDS
+    | JUDGING
     | ROLLOUT
     | ALGORITHM
     | TRAINING

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.gguf import tiny_gguf
+from support.reward_models import reward_folder
 from support.tiny import tiny_folder
 
 REWARDS = '''
@@ -71,6 +72,8 @@ def make_world(folder: Path) -> Path:
     tiny_folder(folder).rename(folder / "model")
     tiny_folder(folder, seed=1).rename(folder / "other-model")
     tiny_gguf(folder / "gguf")
+    reward_folder(folder, "llama")
+    reward_folder(folder, "gpt2", num_labels=2, id2label={0: "bad", 1: "good"}, label2id={"bad": 0, "good": 1})
     _write_coded_model(folder)
     (folder / "rewards.py").write_text(REWARDS, encoding="utf-8")
     (folder / "template.jinja").write_text(TEMPLATE, encoding="utf-8")
