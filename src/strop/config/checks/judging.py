@@ -1,7 +1,7 @@
 """Reward models and judges that cannot work as they stand, and keys of a reward that do nothing for its kind."""
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from strop.config.checks.refusal import Refusal, does_nothing, given
 from strop.config.judges import JudgeConfig, LabelVerdict, NumberVerdict, ServerJudge
@@ -46,8 +46,8 @@ def _check_judge(key: str, judge: JudgeConfig) -> Iterator[Refusal]:
 
 
 def _check_server(key: str, server: ServerJudge) -> Iterator[Refusal]:
-    parts = urlsplit(server.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = _address(server.url)
+    if parts is None:
         yield Refusal(
             f"{key}.url", f"must be an http or https address, got {server.url!r}", "Write http://localhost:8000/v1."
         )
@@ -61,3 +61,13 @@ def _check_server(key: str, server: ServerJudge) -> Iterator[Refusal]:
         yield Refusal(
             f"{key}.options", f"must not set {name!r}, which strop sets or has no use for", "Leave it out there."
         )
+
+
+def _address(url: str) -> SplitResult | None:
+    """The parts of an http address; None where it is none."""
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if is_whole else None
