@@ -15,17 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strop.algorithms.advantages.samples import bears_loss
 from strop.algorithms.advantages.table import AdvantageEstimator, advantage_estimator
 from strop.algorithms.aggregation import token_weights
-from strop.algorithms.corrections import correction_weights, is_active
+from strop.algorithms.corrections import correction_weights, is_active, normalised
 from strop.algorithms.kl import adapted_coefficient, full_kl, kl_estimate
 from strop.algorithms.losses.kernel import PolicyLoss, Terms, ratio_metrics
 from strop.algorithms.losses.table import COVARIANCE_LOSSES, KNOWN_GRADIENT_LOSSES, policy_loss
+from strop.algorithms.mismatch import mismatch_metrics
+from strop.algorithms.selection import select_samples
 from strop.algorithms.shaping import shape_rewards
 from strop.config.bundles import ResolvedAlgorithm
 from strop.metrics import Metrics, mean
 from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs, MicroBatchPlan
-from strop.records import FinishState, Group, Row, Sample
+from strop.records import Group, Row, Sample
 
 
 class PolicyGradient:
@@ -83,8 +86,9 @@ class PolicyGradient:
         return shape_rewards(group, self.settings)
 
     def select(self, groups: Sequence[Group]) -> list[Group]:
-        """Leaves out groups without signal where dynamic sampling is on."""
-        return [group for group in groups if group.has_signal or not self.settings.drop_zero_signal]
+        """Leaves out groups without signal where dynamic sampling is on, and samples where only some are kept."""
+        kept = [group for group in groups if group.has_signal or not self.settings.drop_zero_signal]
+        return [select_samples(group, self.settings) for group in kept]
 
     def token_rewards(self, groups: Sequence[Group]) -> tuple[list[Group], Metrics]:
         """Takes the KL to the reference off each token's reward where it is placed there."""
@@ -117,15 +121,9 @@ class PolicyGradient:
             (g, s): sample.num_sampled_tokens
             for g, group in enumerate(groups)
             for s, sample in enumerate(group.samples)
-            if self._bears_loss(sample)
+            if bears_loss(sample, self.settings)
         }
         return token_weights(num_tokens, self.settings.aggregation, self.settings.constant_length)
-
-    def _bears_loss(self, sample: Sample) -> bool:
-        """Invalid samples never do; truncated ones do unless they are to be masked."""
-        if sample.reward is None or sample.finish in (FinishState.ABORTED, FinishState.FAILED):
-            return False
-        return not (sample.is_truncated and self.settings.truncated == "mask")
 
     def has_gradient(self, sample: Sample) -> bool:
         """Without KL and entropy terms, a sample of advantage 0 moves nothing: its compute is saved."""
@@ -156,16 +154,14 @@ class PolicyGradient:
             )
             for batch in plan.micro_batches
         ]
-        every_N = torch.cat(found) if found else torch.zeros(0)
-        scale = float(every_N.mean()) if float(every_N.sum()) > 0 else 1.0
-        return plan.with_field("correction_weights", [weights_N / scale for weights_N in found])
+        return plan.with_field("correction_weights", normalised(found))
 
     def loss(self, inputs: LossInputs) -> LossOutputs:
         """Sums weight * (correction * policy loss + beta * KL - c * entropy) over the targets of a micro-batch."""
         is_two_policy = self.settings.correction.policies == 2
         terms = Terms(inputs, inputs.rollout_logprobs_N if is_two_policy else inputs.old_logprobs_N)
         found = self._policy_loss(terms, self.settings)
-        losses_N, metrics = found.losses_N, ratio_metrics(terms, found) | mismatch_metrics(inputs)
+        losses_N, metrics = found.losses_N, ratio_metrics(terms, found) | _common_metrics(inputs)
         if is_active(self.settings.correction):
             factors_N = self._corrections(inputs)
             losses_N = losses_N * factors_N
@@ -217,15 +213,15 @@ class PolicyGradient:
         self.kl_coefficient = float(state["kl_coefficient"])
 
 
-def mismatch_metrics(inputs: LossInputs) -> Metrics:
-    """What any policy loss reports: entropy, and how far the sampler's log-probs are from the trainer's."""
-    with torch.no_grad():
-        count = len(inputs.new_logprobs_N)
-        gap_N = inputs.old_logprobs_N - inputs.rollout_logprobs_N
-        metrics = {"mismatch/logprob_difference": mean(float(gap_N.abs().sum()), count, "nats")}
-        if inputs.entropies_N is not None:
-            metrics["policy/entropy"] = mean(float(inputs.entropies_N.sum()), count, "nats")
-        return metrics
+def _common_metrics(inputs: LossInputs) -> Metrics:
+    """What any policy loss reports: how far the sampler's log-probs are from the trainer's, and the entropy."""
+    metrics = mismatch_metrics(
+        inputs.old_logprobs_N, inputs.rollout_logprobs_N, inputs.sample_ids_N, inputs.num_samples
+    )
+    if inputs.entropies_N is not None:
+        entropies_N = inputs.entropies_N.detach()
+        metrics["policy/entropy"] = mean(float(entropies_N.sum()), len(entropies_N), "nats")
+    return metrics
 
 
 def _required(values: Tensor | None, name: str) -> Tensor:

@@ -38,6 +38,8 @@ from strop.trainers.inputs import Inputs, training_sampling
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.state import TrainerState
+from strop.training.fsdp2.critic import Fsdp2Critic
+from strop.training.fsdp2.critic_load import load_critic
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.reference import AdapterFreeReference, FrozenReference
 from strop.transfer import InProcessTransfer
@@ -68,8 +70,10 @@ class Run:
     @property
     def parts(self) -> dict[str, CheckpointPart]:
         """What a checkpoint holds."""
+        critic = self.roles.critic
         return {
             ENGINE_PART: self.policy,
+            **({"critic": critic} if critic is not None else {}),
             "prompts": StatePart(self.stream.state, self.stream.restore),
             "algorithm": StatePart(self.roles.algorithm.state, self.roles.algorithm.restore),
             "trainer": StatePart(self.state.as_dict, self.state.restore),
@@ -102,6 +106,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
         algorithm=algorithm,
         policy=policy,
         reference=_reference(config, algorithm, policy, frozen, device),
+        critic=_critic(config, algorithm, device),
         teachers=_teachers(config, device),
     )
     return Run(
@@ -194,6 +199,12 @@ def _reference(
     if frozen is None:
         return AdapterFreeReference(policy)
     return FrozenReference(frozen, config.training, temperature=config.rollout.temperature, device=device)
+
+
+def _critic(config: Config, algorithm: Algorithm, device: Device) -> Fsdp2Critic | None:
+    if not algorithm.needs.values:
+        return None
+    return load_critic(config.model, config.critic, config.training, device=device, seed=config.run.seed)
 
 
 def _teachers(config: Config, device: Device) -> Teachers | None:

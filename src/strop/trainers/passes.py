@@ -8,6 +8,7 @@ before every update     `ready`            current log-probs, and what the algor
 
 from collections.abc import Sequence
 
+from strop.algorithms.value_loss import value_weights
 from strop.metrics import Metrics
 from strop.protocols import MicroBatchPlan, PlanScorer
 from strop.records import Group
@@ -76,6 +77,12 @@ def plan_mini_batch(roles: Roles, settings: StepSettings, groups: Sequence[Group
         logprobs = [score.top_logprobs_NK for score in scores if score.top_logprobs_NK is not None]
         plan = plan.with_field("candidate_ids", ids).with_field("reference_top_logprobs", logprobs)
     return plan
+
+
+def plan_critic(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> MicroBatchPlan:
+    """Packs every sample that bears loss for the critic, those without advantage too: its values are learned from."""
+    weights = value_weights(groups, roles.algorithm.weights(groups))
+    return _plan(groups, list(weights), weights, settings)
 
 
 def attach_old(roles: Roles, settings: StepSettings, plans: list[MicroBatchPlan]) -> list[MicroBatchPlan]:

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from strop.algorithms.mismatch import effective_shares
 from strop.metrics import Metrics, merge
 from strop.protocols import MicroBatchPlan, UpdateReport
 from strop.records import Group, Prompt
-from strop.trainers.passes import attach_old, plan_mini_batch, ready, score_rows
+from strop.trainers.passes import attach_old, plan_critic, plan_mini_batch, ready, score_rows
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.sampling import judge_for_training, sample_for_training
-from strop.trainers.updates import naming_prompts, skip_note, update_metrics
+from strop.trainers.updates import naming_prompts, skip_note, update_critic, update_metrics
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,15 @@ class PreparedUpdate:
     parts: list[list[Group]]
     """The mini-batches."""
     plans: list[MicroBatchPlan]
+    critic_plans: list[MicroBatchPlan]
+    """The same mini-batches for the critic; none without one."""
     metrics: Metrics
     """What the passes before the advantages said."""
 
     @property
     def num_targets(self) -> int:
         """Predictions that bear loss in one epoch; 0 where there is nothing to learn."""
-        return sum(plan.num_targets for plan in self.plans)
+        return sum(plan.num_targets for plan in [*self.plans, *self.critic_plans])
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def prepare_update(roles: Roles, settings: StepSettings, groups: Sequence[Group]
     groups = roles.algorithm.advantages(groups)
     parts = split_evenly(groups, settings.updates_per_batch)
     plans = attach_old(roles, settings, [plan_mini_batch(roles, settings, part) for part in parts])
-    return PreparedUpdate(groups, parts, plans, metrics)
+    critic_plans = [plan_critic(roles, settings, part) for part in parts] if roles.critic is not None else []
+    return PreparedUpdate(groups, parts, plans, critic_plans, metrics)
 
 
 def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Updated:
@@ -125,7 +129,14 @@ def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Up
     reports: list[UpdateReport] = []
     notes: list[str] = []
     for _ in range(settings.epochs_per_batch):
-        for part, planned in zip(parts, plans, strict=True):
+        for index, (part, planned) in enumerate(zip(parts, plans, strict=True)):
+            if roles.critic is not None:
+                is_warming_up = roles.critic.is_warming_up
+                learned, told = update_critic(roles.critic, prepared.critic_plans[index], part)
+                metrics.append(learned)
+                notes += told
+                if is_warming_up:
+                    continue
             plan, fixed = ready(roles, planned, is_first=not reports)
             metrics += [fixed, roles.policy.forward_backward(plan, roles.algorithm.loss)]
             with naming_prompts(part):
@@ -133,7 +144,8 @@ def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Up
             notes += skip_note(reports[-1], part)
     merged = merge(metrics)
     roles.algorithm.observe(merged, sum(len(group.samples) for group in prepared.groups))
-    return Updated(prepared.groups, merged | update_metrics(reports, plans), reports, notes)
+    measured = merged | effective_shares(merged) | update_metrics(reports, plans)
+    return Updated(prepared.groups, measured, reports, notes)
 
 
 def split_evenly(groups: Sequence[Group], num_parts: int) -> list[list[Group]]:

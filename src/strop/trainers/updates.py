@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from strop.metrics import Metrics, maximum, mean, total
-from strop.protocols import MicroBatchPlan, UpdateReport
+from strop.metrics import Metrics, maximum, mean, merge, total
+from strop.protocols import Critic, MicroBatchPlan, UpdateReport
 from strop.records import Group
 from strop.records.packing import SampleKey
 from strop.training.errors import TooManySkippedUpdates
@@ -24,6 +24,16 @@ def update_metrics(reports: Sequence[UpdateReport], plans: Sequence[MicroBatchPl
         metrics["update/gradient_norm"] = mean(sum(report.gradient_norm for report in applied), len(applied))
         metrics["update/learning_rate"] = maximum(applied[-1].learning_rate)
     return metrics
+
+
+def update_critic(critic: Critic, plan: MicroBatchPlan, groups: Sequence[Group]) -> tuple[Metrics, list[str]]:
+    """Updates the critic from a mini-batch; returns what it did, and what a person should be told."""
+    metrics = critic.forward_backward(plan)
+    with naming_prompts(groups):
+        report = critic.optimizer_step()
+    if report.applied:
+        metrics = merge([metrics, {"value/gradient_norm": mean(report.gradient_norm, 1)}])
+    return metrics, [f"of the critic: {note}" for note in skip_note(report, groups)]
 
 
 def skip_note(report: UpdateReport, groups: Sequence[Group]) -> list[str]:

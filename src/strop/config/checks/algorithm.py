@@ -32,6 +32,7 @@ def check_algorithm(config: Config) -> Iterator[Refusal]:
     yield from _check_dead_settings(config.algorithm, resolved)
     yield from _check_ratio(config, resolved)
     yield from _check_correction(config.algorithm.correction)
+    yield from _check_critic(config, resolved)
     yield from _check_overlong(config, resolved)
 
 
@@ -175,6 +176,18 @@ def _check_correction(settings: CorrectionConfig) -> Iterator[Refusal]:
                 f"{place}.{key}",
                 f"must be two ratios around 1, the lower one first, got {list(band)}",
                 "Take [0.5, 5.0], say.",
+            )
+
+
+def _check_critic(config: Config, resolved: ResolvedAlgorithm) -> Iterator[Refusal]:
+    if resolved.advantage == "gae":
+        return
+    for key in type(config.critic).model_fields:
+        if given(config.critic, key):
+            yield does_nothing(
+                f"critic.{key}",
+                f"the advantage {resolved.advantage} asks for no values, so there is no critic",
+                f'Set algorithm.name to "ppo" or algorithm.advantage to "gae", or leave critic.{key} out.',
             )
 
 
