@@ -1,7 +1,7 @@
 r"""On-policy distillation: the policy learns from a teacher on what it samples itself.
 
-Agarwal et al. 2024, arXiv:2306.13649 (on-policy data); Gu et al. 2024, arXiv:2306.08543 (reverse KL). With the teacher's
-distribution q and the policy's p at the place of a sampled token x, both at the temperature of sampling:
+Agarwal et al. 2024, arXiv:2306.13649 (on-policy data); Gu et al. 2024, arXiv:2306.08543 (reverse KL). With the
+teacher's distribution q and the policy's p at the place of a sampled token x, both at the temperature of sampling:
 
     forward_kl  D = sum_{k in top-K of q} q_k (log q_k - log p_k)  +  q_rest (log q_rest - log p_rest)
     k1          D = log p(x) - log q(x)

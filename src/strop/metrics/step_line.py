@@ -65,10 +65,16 @@ def _measured(name: str) -> Callable[[Values], bool]:
     return lambda values: values.get(name) is not None
 
 
+def _is_rewarded(values: Values) -> bool:
+    """Every run has rewards, but one that learns from a teacher alone."""
+    return "reward/mean" in values or "distillation/divergence" not in values
+
+
 COLUMNS = (
-    Column("reward(std)", 11, reward_cell),
-    Column("solved", 6, percent("reward/solved_share")),
-    Column("no signal", 9, percent("groups/zero_signal_share")),
+    Column("reward(std)", 11, reward_cell, _is_rewarded),
+    Column("solved", 6, percent("reward/solved_share"), _is_rewarded),
+    Column("no signal", 9, percent("groups/zero_signal_share"), _is_rewarded),
+    Column("divergence", 10, short("distillation/divergence"), _measured("distillation/divergence")),
     Column("rounds", 6, short("groups/sampling_rounds"), _measured("groups/sampling_rounds")),
     Column("cut", 4, percent("samples/truncated_share")),
     Column("err", 4, percent("samples/error_share")),

@@ -47,7 +47,7 @@ def build_rewards(
     """Builds the rewards of a run; `host` has the models that they ask, by default one of its own in main memory.
 
     Raises SettingError where a function cannot be loaded or called, where `task` is asked of a task without a grader,
-    where two rewards share a name, and where no reward bears weight; ModelError where a model cannot be used.
+    and where two rewards share a name; ModelError where a model cannot be used.
     """
     host = host or ModelHost()
     rewards = tuple(reward for config in configs for reward in _build(config, task, host))
@@ -55,8 +55,6 @@ def build_rewards(
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise SettingError(f"rewards must have names of their own, got {doubled[0]!r} twice: set rewards.name")
-    if not any(reward.weight for reward in rewards):
-        raise SettingError("at least one of the rewards must have a weight other than 0, got none")
     return rewards
 
 
@@ -84,7 +82,7 @@ async def reward_group(
     `stop_token_ids` are left out of the text where a stopped sample ends with one; special tokens always are.
     """
     judged = [sample for sample in group.samples if sample.finish in (FinishState.STOPPED, FinishState.LENGTH)]
-    if not judged:
+    if not judged or not rewards:
         return group
     texts = [completion_text(sample, renderer, stop_token_ids) for sample in judged]
     subgroup = group.with_samples(judged)

@@ -10,6 +10,7 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.dump import dump_config
 from strop.config.load import load_config
 from strop.config.root import Config
+from strop.distillation.teachers import teacher_names
 from strop.errors import ConfigError
 from strop.metrics.console import Console
 from strop.metrics.environment import write_facts
@@ -110,21 +111,37 @@ def describe(config: Config, inputs: Inputs, tested: SelfTest) -> list[str]:
     algorithm = resolve_algorithm(config.algorithm, rollout.max_new_tokens)
     tasks = {name: reward_names(judged.rewards) for name, judged in inputs.tasks.items()}
     rewards = [
-        f"rewards of {name}: {names}" if len(tasks) > 1 else f"rewards: {names}" for name, names in tasks.items()
+        f"rewards of {name}: {names}" if len(tasks) > 1 else f"rewards: {names}"
+        for name, names in tasks.items()
+        if names
     ]
+    is_taught_alone = config.distillation is not None and not config.distillation.with_rewards
     lines = [
-        f"{algorithm.name} on {config.model.path}, task {', '.join(tasks)}",
+        f"{'distillation' if is_taught_alone else algorithm.name} on {config.model.path}, task {', '.join(tasks)}",
         *inputs.training_report.lines(),
+        *_teachers(config),
         *rewards,
         f"each step: {rollout.prompts_per_step} prompts x {rollout.group_size} samples x at most "
         f"{rollout.max_new_tokens} tokens at temperature {rollout.temperature:g}; stops at {inputs.stops}",
         f"updates: {training.updates_per_batch * training.epochs_per_batch} a step, AdamW at "
         f"{training.learning_rate:g}",
-        f"truncated samples: {algorithm.truncation}",
+        f"truncated samples: {'kept' if is_taught_alone else algorithm.truncation}",
     ]
     if inputs.evaluation_report is not None:
         lines += [f"evaluation: {line}" for line in inputs.evaluation_report.lines()]
-    return lines + tested.lines()
+    return lines + (tested.lines() if rewards else [])
+
+
+def _teachers(config: Config) -> list[str]:
+    """Who teaches, and how."""
+    section = config.distillation
+    if section is None:
+        return []
+    top = f" over the {section.top_k} likeliest tokens" if section.divergence == "forward_kl" else ""
+    return [
+        f"teachers: {', '.join(teacher_names(section))}; {section.divergence}{top} as a {section.placement} x "
+        f"{section.coefficient:g}, at the temperature of sampling"
+    ]
 
 
 def _changes(config: Config, folder: RunFolder) -> list[str]:

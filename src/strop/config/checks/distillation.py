@@ -34,8 +34,8 @@ def check_distillation(config: Config) -> Iterator[Refusal]:
     if section.placement == "reward" and (config.rollout.top_p < 1 or config.rollout.top_k > 0):
         yield Refusal(
             "distillation.placement",
-            "must be loss where sampling is cut by top_p or top_k: a reward is worked out from the sampler's log-probs, "
-            "which are then not those of the policy",
+            "must be loss where sampling is cut by top_p or top_k: a reward is worked out from the sampler's "
+            "log-probs, which are then not those of the policy",
             "Set rollout.top_p to 1 and rollout.top_k to 0.",
         )
 
