@@ -1,5 +1,6 @@
 """Two processes with a share of the batch each do the update that one process does with all of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from strop.metrics import values
+from strop.protocols import LossInputs, LossOutputs, MicroBatchPlan
+from strop.records import Group
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.sharding import full_tensor
 from strop.training.plan import plan_micro_batches
@@ -21,11 +24,21 @@ SHARES = {
 }
 
 
-def update(engine: Fsdp2Engine, keys: tuple) -> dict:
-    """Trains on the samples of `keys`; the weights are those of the whole mini-batch."""
-    groups = tiny_groups()
-    plan = plan_micro_batches(groups, keys, uneven_weights(groups), max_tokens=15)
-    metrics = engine.forward_backward(plan, ratio_loss)
+def candidate_loss(inputs: LossInputs) -> LossOutputs:
+    """Adds to the unclipped policy gradient the probability of the two tokens that were the most likely ones."""
+    probabilities_N = inputs.candidate_logprobs_NK.exp().sum(dim=1)
+    return LossOutputs(ratio_loss(inputs).loss + (inputs.weights_N * probabilities_N).sum())
+
+
+def make_plan(engine: Fsdp2Engine, groups: list[Group], keys: Sequence, max_tokens: int) -> MicroBatchPlan:
+    """Scores the samples of `keys` for their candidates; the weights are those of the whole mini-batch."""
+    plan = plan_micro_batches(groups, keys, uneven_weights(groups), max_tokens=max_tokens)
+    return plan.with_field("candidate_ids", [scores.top_ids_NK for scores in engine.score(plan, top_k=2)])
+
+
+def update(engine: Fsdp2Engine, keys: Sequence) -> dict:
+    """Trains on the samples of `keys`."""
+    metrics = engine.forward_backward(make_plan(engine, tiny_groups(), keys, 15), candidate_loss)
     gradients = {
         name: full_tensor(weight.grad).clone()
         for name, weight in engine.causal_lm.named_parameters()
@@ -48,7 +61,7 @@ def work(rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     try:
         for case, shares in SHARES.items():
-            engine = tiny_engine(gradient_checkpointing=case == "uneven")
+            engine = tiny_engine(candidates=True, gradient_checkpointing=case == "uneven")
             result = update(engine, shares[rank])
             (folder / case).mkdir(exist_ok=True)
             engine.save(folder / case)
@@ -67,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", SHARES)
 def test_two_processes_equal_one(folder: Path, case: str) -> None:
-    engine = tiny_engine()
+    engine = tiny_engine(candidates=True)
     expected = update(engine, tuple(all_keys(tiny_groups())))
     results = [torch.load(folder / f"{case}-rank{rank}.pt") for rank in range(2)]
     assert sum(result["loss"] for result in results) == pytest.approx(expected["loss"], rel=1e-5)
@@ -81,13 +94,15 @@ def test_two_processes_equal_one(folder: Path, case: str) -> None:
 
 
 def test_a_checkpoint_of_two_processes_continues_in_one(folder: Path) -> None:
-    straight, resumed = tiny_engine(), tiny_engine()
+    straight, resumed = tiny_engine(candidates=True), tiny_engine(candidates=True)
     keys = tuple(all_keys(tiny_groups()))
     update(straight, keys)
     resumed.load(folder / "even")
     groups = tiny_groups(seed=1)
-    plan = plan_micro_batches(groups, all_keys(groups), uneven_weights(groups), max_tokens=100)
-    first, second = run_update(straight, plan), run_update(resumed, plan)
+    first, second = (
+        run_update(engine, make_plan(engine, groups, all_keys(groups), 100), candidate_loss)
+        for engine in (straight, resumed)
+    )
     assert second.gradient_norm == pytest.approx(first.gradient_norm, rel=1e-4)
     expected, actual = parameters(straight), parameters(resumed)
     for name, value in expected.items():
