@@ -103,9 +103,9 @@ class AlgorithmConfig(Section):
     loss: str | None = None
     """The policy loss: a name of docs/algorithms.md, or a Python function as `my_file.py:name`."""
     clip_low: float | None = Field(default=None, gt=0)
-    """The ratio is clipped below at 1 - clip_low."""
+    """The ratio is clipped below at 1 - clip_low; at e^-clip_low with `gmpo`. With `dppo`, a bound on divergence."""
     clip_high: float | None = Field(default=None, gt=0)
-    """The ratio is clipped above at 1 + clip_high."""
+    """The ratio is clipped above at 1 + clip_high; at e^clip_high with `gmpo`. With `dppo`, a bound on divergence."""
     dual_clip: float | None = Field(default=None, gt=1)
     """With `clip`: bounds the loss of tokens of negative advantage at dual_clip times the advantage; None does not."""
     positive_temperature: float | None = Field(default=None, gt=0)

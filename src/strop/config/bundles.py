@@ -83,7 +83,9 @@ _BUNDLES = (
     ResolvedAlgorithm("gmpo", loss="gmpo", clip_low=0.4, clip_high=0.4),
     ResolvedAlgorithm("cispo", loss="cispo", clip_low=1.0, clip_high=4.0, aggregation="token_mean"),
     ResolvedAlgorithm("sapo", loss="sapo"),
-    ResolvedAlgorithm("dppo", loss="dppo_tv", clip_low=0.15, clip_high=0.15, aggregation="token_mean"),
+    ResolvedAlgorithm(
+        "dppo", advantage_std="none", loss="dppo_tv", clip_low=0.15, clip_high=0.15, aggregation="constant"
+    ),
     ResolvedAlgorithm("clip_cov", loss="clip_cov", aggregation="token_mean"),
     ResolvedAlgorithm("kl_cov", loss="kl_cov", covariance_share=2e-3, aggregation="token_mean"),
     ResolvedAlgorithm("gpg", advantage="gpg", advantage_std="none", loss="gpg", aggregation="token_mean"),

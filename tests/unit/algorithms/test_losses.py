@@ -377,6 +377,20 @@ def test_probabilities_of_0_and_1_stay_finite(name: str, dtype: torch.dtype) -> 
         assert bool(gradient(certain, settings_of(name)).isfinite().all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_token_that_was_certain_leaves_the_trust_region_by_any_fall(dtype: torch.dtype) -> None:
+    inputs = random_inputs((2,))
+    fallen = replace(
+        inputs,
+        new_logprobs_N=torch.tensor([-1.0, -1e-4], dtype=dtype),
+        old_logprobs_N=torch.zeros(2, dtype=dtype),
+        advantages_N=-torch.ones(2, dtype=dtype),
+    )
+    below = found(fallen, settings_of("dppo_kl")).below_N
+    assert below is not None
+    assert below.tolist() == [True, False]
+
+
 @every_loss
 def test_a_long_sample_beside_a_single_token_changes_neither(name: str) -> None:
     inputs, settings = random_inputs((10_000, 1)), settings_of(name)

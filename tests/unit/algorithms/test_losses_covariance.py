@@ -118,16 +118,28 @@ def test_clip_cov_draws_between_its_bounds_among_tokens_that_the_clip_does_not_h
     assert all(one <= all_ for one, all_ in zip(few, found, strict=True))
 
 
-def test_the_draw_of_clip_cov_is_even_and_differs_by_batch() -> None:
+def test_the_draw_of_clip_cov_favours_no_advantage() -> None:
     settings = replace(CLIP_COV, covariance_share=1e-9)
-    halves = []
-    for seed in range(300):
+    ranks = []
+    for seed in range(200):
         plan = plan_of(groups_of(seed), CUTS[0])
         candidates = torch.cat(chosen_of(plan, replace(settings, covariance_share=1.0))).nonzero().flatten().tolist()
         (drawn,) = torch.cat(chosen_of(plan, settings)).nonzero().flatten().tolist()
-        halves.append(candidates.index(drawn) / max(1, len(candidates) - 1))
-    assert np.mean(halves) == pytest.approx(0.5, abs=4 / math.sqrt(12 * 300))
-    assert np.std(halves) == pytest.approx(math.sqrt(1 / 12), rel=0.15)
+        advantages = whole(plan, "advantages")
+        others = sorted(candidates, key=lambda n, values=advantages: (values[n], n))
+        ranks.append((others.index(drawn) + 0.5) / len(others))
+    assert np.mean(ranks) == pytest.approx(0.5, abs=4 / math.sqrt(12 * 200))
+    assert np.std(ranks) == pytest.approx(math.sqrt(1 / 12), rel=0.15)
+
+
+def test_the_draw_of_clip_cov_differs_by_what_else_is_in_the_mini_batch() -> None:
+    any_token = {"covariance_low": -math.inf, "covariance_high": math.inf, "clip_low": 0.99, "clip_high": 1e6}
+    settings = replace(CLIP_COV, covariance_share=0.3, **any_token)
+    ours, drawn = groups_of(0)[0], []
+    for seed in (1, 2, 3):
+        batch = plan_of([ours, groups_of(seed)[1]], [[0, 1, 2, 3], [4, 5, 6, 7]])
+        drawn.append(set(chosen_of(batch, settings)[0].nonzero().flatten().tolist()))
+    assert not all(one <= other or other <= one for one in drawn for other in drawn)
 
 
 @both
