@@ -7,8 +7,8 @@ r"""DPPO: a trust region by divergence instead of by ratio (Qi et al. 2026, arXi
     binary KL:  D_t = p_old log(p_old / p_new) + (1 - p_old) log((1 - p_old) / (1 - p_new))
 
 Both see the sampled token and all others in one bucket. The mask has no gradient. Bounds of the authors' recipe for
-verl: 0.15 with TV, 0.05 with KL (`clip_low` and `clip_high`; the bundle has those of TV). The recipe divides no advantage
-by a standard deviation and sums tokens over a constant length, and so does the bundle.
+verl: 0.15 with TV, 0.05 with KL (`clip_low` and `clip_high`; the bundle has those of TV). The recipe divides no
+advantage by a standard deviation and sums tokens over a constant length, and so does the bundle.
 
 Deviations: the paper compares with the policy that sampled; that is `correction.policies = 2` here, and the old policy
 else. verl truncates w_t, at 20 unless told otherwise; here, as in that recipe, it is all but unbounded (e^20).
