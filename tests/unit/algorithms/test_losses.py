@@ -68,6 +68,12 @@ def changed(inputs: LossInputs, new: Tensor, **fields: object) -> LossInputs:
     return replace(inputs, new_logprobs_N=new, **fields)
 
 
+def cast(inputs: LossInputs, dtype: torch.dtype) -> LossInputs:
+    """The same inputs in another format; no field is left in the old one."""
+    names = ("new_logprobs_N", "old_logprobs_N", "advantages_N", "weights_N", "rollout_logprobs_N")
+    return replace(inputs, **{name: getattr(inputs, name).to(dtype) for name in names})
+
+
 def found(inputs: LossInputs, settings: ResolvedAlgorithm) -> TokenLosses:
     return policy_loss(settings.loss)(Terms(inputs, inputs.old_logprobs_N), settings)
 
@@ -202,13 +208,7 @@ def test_a_loss_is_its_formula_in_float64(name: str, seed: int) -> None:
 @every_loss
 def test_a_loss_is_its_formula_in_float32(name: str) -> None:
     inputs, settings = random_inputs(), settings_of(name)
-    narrow = replace(
-        inputs,
-        new_logprobs_N=inputs.new_logprobs_N.float(),
-        old_logprobs_N=inputs.old_logprobs_N.float(),
-        advantages_N=inputs.advantages_N.float(),
-    )
-    losses = found(narrow, settings).losses_N
+    losses = found(cast(inputs, torch.float32), settings).losses_N
     assert losses.dtype == torch.float32
     assert losses.tolist() == pytest.approx(oracle(inputs, settings), rel=1e-5, abs=1e-6)
 
@@ -250,10 +250,11 @@ def test_a_known_gradient_is_exactly_minus_the_advantage_on_policy(name: str) ->
     inputs = random_inputs((5, 1, 300))
     settings = replace(settings_of(name), dual_clip=3.0)
     for dtype in (torch.float32, torch.float64):
-        old = inputs.old_logprobs_N.to(dtype)
+        typed = cast(inputs, dtype)
+        old = typed.old_logprobs_N
         advantages = torch.randn(len(old), generator=torch.Generator().manual_seed(1)).to(dtype)
-        on_policy = replace(inputs, old_logprobs_N=old, advantages_N=advantages, weights_N=torch.ones_like(old))
-        assert torch.equal(gradient(changed(on_policy, old), settings), -advantages)
+        on_policy = replace(typed, new_logprobs_N=old, advantages_N=advantages, weights_N=torch.ones_like(old))
+        assert torch.equal(gradient(on_policy, settings), -advantages)
 
 
 @every_loss
@@ -354,10 +355,9 @@ def test_advantages_of_0_give_only_what_a_penalty_costs(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("gap", [-1000.0, 1000.0])
 def test_log_ratios_of_a_thousand_stay_finite(name: str, dtype: torch.dtype, gap: float) -> None:
-    inputs = random_inputs()
-    old = inputs.old_logprobs_N.to(dtype) - max(gap, 0)
-    new = inputs.old_logprobs_N.to(dtype) + min(gap, 0)
-    far = replace(inputs, new_logprobs_N=new, old_logprobs_N=old, advantages_N=inputs.advantages_N.to(dtype))
+    inputs = cast(random_inputs(), dtype)
+    old, new = inputs.old_logprobs_N - max(gap, 0), inputs.old_logprobs_N + min(gap, 0)
+    far = replace(inputs, new_logprobs_N=new, old_logprobs_N=old)
     assert math.isfinite(total(far, settings_of(name)).item())
     assert bool(gradient(far, settings_of(name)).isfinite().all())
 
@@ -368,7 +368,7 @@ def test_probabilities_of_0_and_1_stay_finite(name: str, dtype: torch.dtype) -> 
     logprobs = torch.tensor([0.0, 0.0, -200.0, -200.0], dtype=dtype)
     for advantage in (-1.0, 1.0):
         certain = replace(
-            random_inputs((4,)),
+            cast(random_inputs((4,)), dtype),
             new_logprobs_N=logprobs,
             old_logprobs_N=logprobs[[0, 2, 1, 3]],
             advantages_N=torch.full_like(logprobs, advantage),
@@ -381,7 +381,7 @@ def test_probabilities_of_0_and_1_stay_finite(name: str, dtype: torch.dtype) -> 
 def test_a_token_that_was_certain_leaves_the_trust_region_by_any_fall(dtype: torch.dtype) -> None:
     inputs = random_inputs((2,))
     fallen = replace(
-        inputs,
+        cast(inputs, dtype),
         new_logprobs_N=torch.tensor([-1.0, -1e-4], dtype=dtype),
         old_logprobs_N=torch.zeros(2, dtype=dtype),
         advantages_N=-torch.ones(2, dtype=dtype),
