@@ -15,9 +15,11 @@ from strop.config.load import load_config
 from strop.config.root import Config
 from strop.config.schema import item_sections, sections
 from strop.errors import ConfigError
+from support.algorithm_effects import PPO, ROUGH, TWO_TEACHERS
+from support.effect import BASE, BEST, EVALUATION, KL, LORA
 from support.evidence import Evidence, dry_run, override, skipped_updates, train_run
 from support.judgements import judgement
-from support.key_effects import BASE, BEST, EFFECTS, EVALUATION, KL, LIKED, LORA, SOURCES, judge
+from support.key_effects import EFFECTS, LIKED, SOURCES, judge
 from support.run_world import make_world
 
 
@@ -102,6 +104,9 @@ def all_sections(root: type[Section]) -> Iterator[type[Section]]:
 def test_every_key_is_read_where_it_is_used(readers: dict[tuple[str, str], set[str]], runs: Runs) -> None:
     runs.fresh(train_run, ["run.steps=1", *EVALUATION, "evaluation.every=1", BEST, *KL])
     runs.fresh(train_run, ["run.steps=1", *LORA])
+    runs.fresh(train_run, ["run.steps=1", *PPO])
+    runs.fresh(train_run, ["run.steps=1", *ROUGH, "algorithm.correction.weight=token"])
+    runs.fresh(train_run, ["run.steps=1", *TWO_TEACHERS, "distillation.route_column=answer", "data.limit=2"])
     runs.fresh(skipped_updates, [])
     for source in SOURCES.values():
         runs.fresh(dry_run, [f"data.source={source}", "data.prompt_column=question"])

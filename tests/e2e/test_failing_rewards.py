@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from strop.config.load import load_config
+from support.effect import BASE
 from support.evidence import Evidence, override, train_run
-from support.key_effects import BASE
 from support.run_world import make_world
 
 FUNCTIONS = '''

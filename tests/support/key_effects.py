@@ -1,37 +1,33 @@
 """For every key of a run file: another value, and where one sees it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from strop.config.root import Config
-from support.evidence import Evidence, dry_run, operations, skipped_updates, train_run
+from support.algorithm_effects import ALGORITHM, CRITIC, DISTILLATION
+from support.effect import (
+    BEST,
+    EVALUATION,
+    EVERY_STEP,
+    LINEAR,
+    LORA,
+    Effect,
+    answers,
+    called,
+    console,
+    error,
+    evaluated,
+    evaluated_steps,
+    gradient_norm,
+    learning_rate,
+    metric,
+    projects,
+    refused,
+    token_ids,
+    weights,
+)
+from support.evidence import Evidence, dry_run, operations, skipped_updates
 from support.judgements import SERVER, Judgement, judgement
 
-BASE = (
-    "model.path=WORLD/model",
-    "data.task=columns",
-    "data.source={type='jsonl', path='WORLD/rows.jsonl'}",
-    "rewards.0.function=WORLD/rewards.py:spread",
-    "run.threads=1",
-    "run.device=cpu",
-    "run.steps=2",
-    "rollout.prompts_per_step=2",
-    "rollout.group_size=2",
-    "rollout.max_new_tokens=6",
-    "training.learning_rate=1e-3",
-    "weight_sync.probe_tokens=8",
-    "weight_sync.canary=false",
-    "checkpoint.every=1",
-)
-LORA = ("model.lora.rank=4",)
-KL = ("algorithm.kl_coefficient=0.5",)
-LINEAR = ("training.schedule=linear", "training.schedule_updates=4")
-TWO_EPOCHS = ("training.epochs_per_batch=2", "training.learning_rate=0.003")
-EVALUATION = ("evaluation.source={type='jsonl', path='WORLD/held-out.jsonl'}", "evaluation.samples=2")
-EVERY_STEP = (*EVALUATION, "evaluation.every=1", "run.steps=3", "training.learning_rate=0.05", "checkpoint.keep=1")
-BEST = "checkpoint.keep_best=eval/sampled/mean"
-SOFT_OVERLONG = ("algorithm.truncated=soft-overlong", f"rollout.stop_token_ids={list(range(40, 110))}")
 SOURCES = {
     "jsonl": "{type='jsonl', path='WORLD/rows.jsonl'}",
     "parquet": "{type='parquet', path='WORLD/rows.parquet'}",
@@ -43,22 +39,6 @@ SOURCES = {
     "{source={type='jsonl', path='WORLD/other.jsonl'}, weight=1}]}",
     "held-out mixture": "{type='mixture', parts=[{source={type='jsonl', path='WORLD/held-out.jsonl'}}]}",
 }
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What shows that a key does something: `look(run(config))` differs with and without `change`."""
-
-    change: Sequence[str]
-    look: Callable[[Any], Any]
-    base: Sequence[str] = ()
-    """Overrides of both runs."""
-    run: Callable[[Config], Any] = train_run
-
-
-def refused(message: str, *change: str, base: Sequence[str] = ()) -> Effect:
-    """The key has one value that can work here: any other ends a dry run with the message."""
-    return Effect(change, lambda evidence: message in evidence.error, base, dry_run)
 
 
 def source_effects(section: str) -> dict[str, Effect]:
@@ -118,51 +98,6 @@ def mixture_effects() -> dict[str, Effect]:
         effects[f"{held_out}.{key} (mixture)"] = seen(f"{held_out}.{key}", value, error)
     return effects
 
-
-def console(evidence: Evidence) -> str:
-    """What was printed, without the run folder."""
-    return "\n".join(line for line in evidence.console.splitlines() if not line.startswith("run folder"))
-
-
-def token_ids(evidence: Evidence) -> Any:
-    return evidence.token_ids
-
-
-def weights(evidence: Evidence) -> Any:
-    return evidence.weight_bytes
-
-
-def error(evidence: Evidence | Judgement) -> str:
-    return evidence.error
-
-
-def metric(name: str, step: int = 1) -> Callable[[Evidence], Any]:
-    return lambda evidence: evidence.at(step, name)
-
-
-def evaluated(name: str, label: str = "sampled") -> Callable[[Evidence], Any]:
-    return lambda evidence: evidence.evaluation(0, label)["metrics"].get(f"eval/{label}/{name}")
-
-
-def answers(evidence: Evidence) -> Any:
-    return evidence.evaluation(0)["answers"]
-
-
-def evaluated_steps(evidence: Evidence) -> list[str]:
-    return sorted(evidence.evaluations)
-
-
-def called(name: str) -> Callable[[Any], int]:
-    return lambda counts: counts.get(name, 0)
-
-
-def projects(evidence: Evidence) -> list[str]:
-    names = [path.read_text() for path in (evidence.folder / "mlflow").glob("*/meta.yaml")]
-    return sorted(line for text in names for line in text.splitlines() if line.startswith("name:"))
-
-
-gradient_norm = metric("update/gradient_norm")
-learning_rate = metric("update/learning_rate", step=2)
 
 RUN = {
     "run.name": Effect(["run.name=other"], lambda evidence: evidence.folder.name),
@@ -329,36 +264,6 @@ ROLLOUT = {
         ["rollout.packed_linears=false"], called("mkldnn._linear_pointwise.default"), run=operations
     ),
 }
-ALGORITHM = {
-    "algorithm.name": Effect(["algorithm.name=dr_grpo"], gradient_norm),
-    "algorithm.advantage_std": Effect(["algorithm.advantage_std=none"], lambda evidence: evidence.advantages),
-    "algorithm.clip_low": Effect(["algorithm.clip_low=0.99"], metric("update/clipped_low_share"), TWO_EPOCHS),
-    "algorithm.clip_high": Effect(["algorithm.clip_high=9"], metric("update/clipped_high_share"), TWO_EPOCHS),
-    "algorithm.aggregation": Effect(["algorithm.aggregation=token_mean"], gradient_norm),
-    "algorithm.constant_length": Effect(
-        ["algorithm.constant_length=100"], gradient_norm, ["algorithm.aggregation=constant"]
-    ),
-    "algorithm.kl_coefficient": Effect(KL, metric("update/gradient_norm", 2)),
-    "algorithm.kl_estimator": Effect(
-        ["algorithm.kl_estimator=k2"], metric("update/gradient_norm", 2), [*KL, "training.learning_rate=0.05"]
-    ),
-    "algorithm.entropy_coefficient": Effect(["algorithm.entropy_coefficient=0.1"], gradient_norm),
-    "algorithm.drop_zero_signal": Effect(
-        ["algorithm.drop_zero_signal=true"],
-        metric("groups/generated"),
-        ["rewards.0.function=WORLD/rewards.py:sometimes"],
-    ),
-    "algorithm.max_sampling_rounds": Effect(
-        ["algorithm.max_sampling_rounds=3"],
-        error,
-        ["algorithm.drop_zero_signal=true", "rewards.0.function=WORLD/rewards.py:constant"],
-    ),
-    "algorithm.truncated": Effect(["algorithm.truncated=mask"], gradient_norm),
-    "algorithm.overlong_tokens": Effect(["algorithm.overlong_tokens=3"], metric("reward/mean"), SOFT_OVERLONG),
-    "algorithm.overlong_buffer_tokens": Effect(
-        ["algorithm.overlong_buffer_tokens=4"], metric("reward/mean"), SOFT_OVERLONG
-    ),
-}
 TRAINING = {
     "training.type": refused("training.type must be fsdp2", "training.type=other"),
     "training.learning_rate": Effect(["training.learning_rate=1e-4"], learning_rate),
@@ -439,6 +344,8 @@ EFFECTS = (
     | JUDGING
     | ROLLOUT
     | ALGORITHM
+    | CRITIC
+    | DISTILLATION
     | TRAINING
     | TRAINER
     | WEIGHT_SYNC

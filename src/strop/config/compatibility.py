@@ -19,6 +19,8 @@ LOSSES: tuple[str, ...] = get_args(LossName)
 ADVANTAGE_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "group": frozenset(("advantage_std",)),
+        "gpg": frozenset(("advantage_std",)),
+        "gdpo": frozenset(("advantage_std",)),
         "reinforce_pp": frozenset(("discount",)),
         "reinforce_pp_baseline": frozenset(("discount",)),
         "pass_at_k": frozenset(("pass_k",)),

@@ -65,16 +65,16 @@ def _check_group(config: Config, resolved: ResolvedAlgorithm) -> Iterator[Refusa
             f"must be at least 2: {resolved.name} compares the samples of one prompt, got 1",
             "Set rollout.group_size to 8, say.",
         )
-    if size == 1 and resolved.drop_zero_signal:
+    if resolved.drop_zero_signal and resolved.advantage in ADVANTAGES and resolved.advantage not in NEEDS_GROUPS:
         yield Refusal(
             "algorithm.drop_zero_signal",
-            "must be false where a group is one sample: its rewards never differ",
-            "Raise rollout.group_size, or leave it out.",
+            f"must be false with the advantage {resolved.advantage}, which learns from groups of equal rewards too",
+            "Leave it out.",
         )
-    if resolved.advantage == "pass_at_k" and resolved.pass_k > size:
+    if resolved.advantage == "pass_at_k" and resolved.pass_k >= size:
         yield Refusal(
             "algorithm.pass_k",
-            f"must be at most rollout.group_size ({size}), got {resolved.pass_k}",
+            f"must be below rollout.group_size ({size}), or every sample shares one reward, got {resolved.pass_k}",
             "Lower it, or raise rollout.group_size.",
         )
     if resolved.keep_samples is not None and resolved.keep_samples >= size:
@@ -181,6 +181,13 @@ def _check_correction(settings: CorrectionConfig) -> Iterator[Refusal]:
 
 def _check_critic(config: Config, resolved: ResolvedAlgorithm) -> Iterator[Refusal]:
     if resolved.advantage == "gae":
+        num_updates = config.training.updates_per_batch * config.training.epochs_per_batch
+        if given(config.critic, "value_clip") and num_updates == 1:
+            yield does_nothing(
+                "critic.value_clip",
+                "with one update a batch the values are those that the step found",
+                "Set training.updates_per_batch or training.epochs_per_batch above 1, or leave it out.",
+            )
         return
     for key in type(config.critic).model_fields:
         if given(config.critic, key):
