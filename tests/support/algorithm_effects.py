@@ -119,7 +119,7 @@ CRITIC = {
     ),
 }
 TAUGHT = ("distillation.teachers=[{path='WORLD/other-model'}]",)
-TWO_TEACHERS = ("distillation.teachers=[{path='WORLD/model', name='0'}, {path='WORLD/other-model', name='1'}]",)
+TWO_TEACHERS = ("distillation.teachers=[{path='WORLD/model', name='0'}, {path='WORLD/other-model', name='2'}]",)
 SAMPLED = (*TAUGHT, "distillation.divergence=k3")
 divergence = metric("distillation/divergence")
 DISTILLATION = {
