@@ -54,14 +54,15 @@ def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> "Conf
     return load_config(path, overrides)
 
 
-def describe_config(name: str | None = None) -> "list[KeyDescription]":
+def describe_config(name: str | None = None, *, offline: bool = False) -> "list[KeyDescription]":
     """Returns every key of a run file with documentation, type, default and bounds, or those of one section or key.
 
-    Raises ConfigError with the nearest name where there is nothing of that name.
+    `offline` describes the run files of `sft`, `dpo`, `ipo` and `kto`. Raises ConfigError with the nearest name where
+    there is nothing of that name.
     """
     from strop.config.describe import describe, describe_only
 
-    return describe() if name is None else describe_only(name)
+    return describe(offline=offline) if name is None else describe_only(name, offline=offline)
 
 
 def train(config: "Config", *, resume: bool = False, overwrite: bool = False) -> "RunResult":

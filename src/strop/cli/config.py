@@ -14,6 +14,7 @@ def config(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of Markdown tables.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="The keys of `strop sft`, dpo, ipo and kto.")] = False,
 ) -> None:
     """List every key of a run file.
 
@@ -24,11 +25,11 @@ def config(
 
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown must not be given together")
-    descriptions = api.describe_config(name)
+    descriptions = api.describe_config(name, offline=offline)
     if as_json:
         typer.echo(describe.as_json(descriptions))
     elif as_markdown:
-        typer.echo(describe.as_markdown(descriptions))
+        typer.echo(describe.as_markdown(descriptions, offline=offline))
     else:
         typer.echo(_listing(descriptions))
 

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from strop.config.base import Section
+from strop.config.offline import OfflineConfig
 from strop.config.root import Config
 from strop.config.schema import constraints, documentation, item_sections, kind, sections, tag
 from strop.errors import ConfigError
@@ -39,9 +40,9 @@ class KeyDescription:
         return self.default is None
 
 
-def describe() -> list[KeyDescription]:
-    """Returns every key that holds a value, in the order of the sections."""
-    return list(_describe_section(Config, "", ""))
+def describe(*, offline: bool = False) -> list[KeyDescription]:
+    """Returns every key that holds a value, in the order of the sections; of offline training, where asked for."""
+    return list(_describe_section(OfflineConfig if offline else Config, "", ""))
 
 
 def _describe_section(
@@ -95,12 +96,12 @@ def _default(field: FieldInfo) -> str | None:
     return json.dumps(str(value) if isinstance(value, Path) else value)
 
 
-def describe_only(name: str) -> list[KeyDescription]:
+def describe_only(name: str, *, offline: bool = False) -> list[KeyDescription]:
     """Returns the keys of a section (`training`) or the one key (`training.learning_rate`) of that name.
 
     Raises ConfigError with the nearest name where there is none.
     """
-    everything = describe()
+    everything = describe(offline=offline)
     selected = [item for item in everything if item.key == name or item.key.startswith((f"{name}.", f"{name}["))]
     if not selected:
         keys = [item.key for item in everything]
@@ -122,15 +123,21 @@ _MARKDOWN_HEAD = """# Every key of a run file
 its column "default" unless the file or a `section.key=value` on the command line says otherwise.
 `[]` stands for the entries of a list of tables."""
 
+_OFFLINE_MARKDOWN_HEAD = """# Every key of a run file of offline training
+
+`strop config --offline --markdown` writes this page from the config models; `make docs` puts it here. What the
+methods do: [offline.md](offline.md). Columns and default are those of [config.md](config.md)."""
+
 _MARKDOWN_COLUMNS = "| key | must be | default | meaning |\n|---|---|---|---|"
 
 
-def as_markdown(descriptions: list[KeyDescription]) -> str:
+def as_markdown(descriptions: list[KeyDescription], *, offline: bool = False) -> str:
     """Returns the descriptions as a page of Markdown tables, one for each section."""
-    parts = [_MARKDOWN_HEAD]
+    root: type[Section] = OfflineConfig if offline else Config
+    parts = [_OFFLINE_MARKDOWN_HEAD if offline else _MARKDOWN_HEAD]
     for section, items in groupby(descriptions, lambda item: item.key.split(".")[0].removesuffix("[]")):
         rows = "\n".join(_markdown_row(item) for item in items)
-        parts.append(f"## {section}\n\n{documentation(Config.model_fields[section])}\n\n{_MARKDOWN_COLUMNS}\n{rows}")
+        parts.append(f"## {section}\n\n{documentation(root.model_fields[section])}\n\n{_MARKDOWN_COLUMNS}\n{rows}")
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,6 @@
-"""A run file and the overrides of a command line become one frozen `Config`, or one error that says it all.
+"""A run file and the overrides of a command line become one frozen config, or one error that says it all.
+
+An online run is a `Config`, an offline one (`strop sft` and its relatives) an `OfflineConfig`; both are read alike.
 
 Relative paths, in the file and in overrides alike, are relative to the current directory, as in every tool
 of the Hugging Face family, and stay as they were written: one rule for files, the command line and Python.
@@ -7,20 +9,24 @@ of the Hugging Face family, and stay as they were written: one rule for files, t
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from strop.config.base import Section
 from strop.config.dump import dump_config
+from strop.config.offline import OfflineConfig, OfflineMethodName
 from strop.config.overrides import apply_override, parse_override
 from strop.config.root import Config
 from strop.config.schema import documentation, expectation, fields, item_kind, item_sections, sections, tag
 from strop.config.tree import Fitter, shown
 from strop.errors import ConfigError
 
-__all__ = ["dump_config", "load_config", "read_tree"]
+__all__ = ["dump_config", "load_config", "load_offline_config", "load_stored_config", "read_tree"]
+
+RootT = TypeVar("RootT", bound=Section)
 
 
 def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
@@ -29,10 +35,46 @@ def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> Confi
     Raises ConfigError with every problem at once, each with its dotted key, what must be and what was got.
     It says nothing of keys that do not go together: `strop.config.checks.check` does.
     """
+    return _build(Config, _overridden(Config, path, overrides), _origin(path))
+
+
+def load_offline_config(
+    path: Path | str | None, overrides: Sequence[str] = (), method: OfflineMethodName | None = None
+) -> OfflineConfig:
+    """Reads the run file of offline training as `load_config` reads one of an online run.
+
+    `method` is that of the command: what `offline.type` is where the file leaves it out. Raises ConfigError too where
+    the file names another one.
+    """
+    tree = _overridden(OfflineConfig, path, overrides)
+    section = tree.setdefault("offline", {})
+    if method is not None and isinstance(section, dict):
+        section.setdefault("type", method)
+    tree.setdefault("training", {})
+    config = _build(OfflineConfig, tree, _origin(path))
+    if method is not None and config.offline.type != method:
+        raise ConfigError(
+            f"offline.type must be {method}, as the command says, got {config.offline.type}",
+            f"Run it with `strop {config.offline.type}`, or leave offline.type out.",
+        )
+    return config
+
+
+def load_stored_config(path: Path) -> Config | OfflineConfig:
+    """Reads the config that a run stored in its folder, whatever kind of run it was."""
+    return load_offline_config(path) if "offline" in read_tree(path) else load_config(path)
+
+
+def _overridden(root: type[Section], path: Path | str | None, overrides: Sequence[str]) -> dict[str, Any]:
+    """The tree of a run file with the overrides laid over it."""
     tree = read_tree(Path(path)) if path is not None else {}
     for text in overrides:
-        apply_override(tree, parse_override(text), _default_lists())
-    return _build(tree, str(path) if path is not None else "the command line")
+        apply_override(tree, parse_override(text), _default_lists(root))
+    return tree
+
+
+def _origin(path: Path | str | None) -> str:
+    return str(path) if path is not None else "the command line"
 
 
 def read_tree(path: Path) -> dict[str, Any]:
@@ -48,10 +90,10 @@ def read_tree(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} must be valid TOML: {error}") from error
 
 
-def _default_lists() -> dict[str, list[Any]]:
+def _default_lists(root: type[Section]) -> dict[str, list[Any]]:
     """The lists that stand where a file gives none, by dotted key."""
     lists: dict[str, list[Any]] = {}
-    for name, field in Config.model_fields.items():
+    for name, field in root.model_fields.items():
         for section in sections(field.annotation):
             for inner, leaf in section.model_fields.items():
                 if isinstance(default := leaf.get_default(call_default_factory=True, validated_data={}), list):
@@ -62,22 +104,23 @@ def _default_lists() -> dict[str, list[Any]]:
     return lists
 
 
-def _build(tree: dict[str, Any], origin: str) -> Config:
-    """The tree as a Config; raises ConfigError with every problem."""
-    fitter = Fitter(Config)
+def _build(root: type[RootT], tree: dict[str, Any], origin: str) -> RootT:
+    """The tree as a config; raises ConfigError with every problem."""
+    fitter = Fitter(root)
     fitted = fitter.fit(tree)
     problems = dict(fitter.problems)
     try:
-        config = Config.model_validate(fitted, strict=True)
+        config = root.model_validate(fitted, strict=True)
     except ValidationError as error:
-        for key, message in _pydantic_problems(error.errors()).items():
+        for key, message in _pydantic_problems(root, error.errors()).items():
             if not any(_same_branch(key, known) for known in fitter.problems):
                 problems[key] = message
     if not problems:
         return config
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = "\n".join(f"  {message}" for message in problems.values())
-    raise ConfigError(f"{origin} has {count}:\n{lines}", "`strop config` lists every key.")
+    listing = "strop config --offline" if root is OfflineConfig else "strop config"
+    raise ConfigError(f"{origin} has {count}:\n{lines}", f"`{listing}` lists every key.")
 
 
 def _same_branch(key: str, known: str) -> bool:
@@ -86,11 +129,11 @@ def _same_branch(key: str, known: str) -> bool:
     return long == short or long.startswith((f"{short}.", f"{short}["))
 
 
-def _pydantic_problems(errors: Sequence[ErrorDetails]) -> dict[str, str]:
+def _pydantic_problems(root: type[Section], errors: Sequence[ErrorDetails]) -> dict[str, str]:
     """One message a key: several alternatives of one key that all failed are one problem."""
     problems: dict[str, str] = {}
     for error in errors:
-        key, field = _locate(error["loc"])
+        key, field = _locate(root, error["loc"])
         if error["type"] == "missing":
             problems[key] = f"{key} is required: {documentation(field)}"
         else:
@@ -99,9 +142,9 @@ def _pydantic_problems(errors: Sequence[ErrorDetails]) -> dict[str, str]:
     return problems
 
 
-def _locate(location: Sequence[int | str]) -> tuple[str, FieldInfo]:
+def _locate(root: type[Section], location: Sequence[int | str]) -> tuple[str, FieldInfo]:
     """The dotted key of a pydantic location and its field; names of alternatives are not part of a key."""
-    options: tuple[type[Any], ...] = (Config,)
+    options: tuple[type[Any], ...] = (root,)
     key, field = "", FieldInfo()
     for part in location:
         known: Mapping[str, FieldInfo] = fields(options)

@@ -44,6 +44,21 @@ ELSEWHERE = {
 }
 """What TRL and verl call keys of ours."""
 
+OFFLINE_ELSEWHERE = {
+    "num_train_epochs": "data.epochs",
+    "max_steps": "run.steps",
+    "per_device_train_batch_size": "training.batch_size",
+    "gradient_accumulation_steps": "training.micro_batch_tokens",
+    "max_length": "model.max_length",
+    "max_seq_length": "model.max_length",
+    "assistant_only_loss": "offline.train_on",
+    "completion_only_loss": "offline.train_on",
+    "loss_type": "offline.type",
+    "dataset_name": "data.source.path",
+    "dataset_text_field": "data.columns",
+}
+"""What TRL calls keys of ours in offline training."""
+
 LEFT_OUT = object()
 """Stands for a value that already has a problem and is kept from pydantic."""
 
@@ -114,9 +129,11 @@ class Fitter:
 
     def _suggestion(self, name: str, prefix: str, siblings: list[str]) -> str:
         """The nearest known key: by another library's name, a near sibling, the same or a near name elsewhere."""
-        near = [ELSEWHERE[name]] if name in ELSEWHERE else []
-        near += [f"{prefix}{match}" for match in difflib.get_close_matches(name, siblings, n=1, cutoff=0.75)]
         everywhere = list(_all_keys(self._root, ""))
+        near = [table[name] for table in (ELSEWHERE, OFFLINE_ELSEWHERE) if table.get(name) in everywhere]
+        near += [f"{prefix}{match}" for match in difflib.get_close_matches(name, siblings, n=1, cutoff=0.75)]
+        if f"{prefix}{name}" in everywhere:
+            return f" with this `type`; the keys here are {', '.join(siblings)}"
         near += [key for key in everywhere if key.split(".")[-1] == name]
         near += [f"{prefix}{match}" for match in difflib.get_close_matches(name, siblings, n=1)]
         leaves = {key.split(".")[-1]: key for key in reversed(everywhere)}

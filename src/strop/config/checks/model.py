@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from strop.config.checks.refusal import Refusal, does_nothing, given
+from strop.config.offline import OfflineConfig
 from strop.config.root import Config
 
 _PACKAGE = "package:"
 
 
-def check_model(config: Config) -> Iterator[Refusal]:
+def check_model(config: Config | OfflineConfig) -> Iterator[Refusal]:
     """Yields refusals of `model`."""
     model = config.model
     if model.path.startswith(_PACKAGE):

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 from strop.config.checks.refusal import Refusal, does_nothing, given
+from strop.config.offline import OfflineConfig
 from strop.config.root import Config
 
 _LOOSEST_PROOF = 0.5
 
 
-def check_run(config: Config) -> Iterator[Refusal]:
+def check_run(config: Config | OfflineConfig) -> Iterator[Refusal]:
     """Yields refusals of `run`."""
     name = config.run.name
     if name in ("", ".", "..") or "/" in name or "\\" in name or name != name.strip():
@@ -17,7 +18,7 @@ def check_run(config: Config) -> Iterator[Refusal]:
         )
 
 
-def check_metrics(config: Config) -> Iterator[Refusal]:
+def check_metrics(config: Config | OfflineConfig) -> Iterator[Refusal]:
     """Yields refusals of `metrics`."""
     sinks = config.metrics.sinks
     if given(config.metrics, "project") and not set(sinks) - {"tensorboard"}:
