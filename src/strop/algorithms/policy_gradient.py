@@ -4,7 +4,7 @@
 
 with the aggregation weight of each token (`aggregation.py`), its policy loss (`losses/`), the factor for the mismatch
 between sampler and trainer (`corrections.py`), the KL to the reference (`kl.py`) and the entropy. Every named algorithm
-is this one with the parts of its paper: `config/bundles.py` has the table, the file of each name its formulas.
+is this one with the parts of its paper: `config/bundles/` has a file a name, with its settings and formulas.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,13 +1,17 @@
 """Named algorithms resolve to the settings of their papers, and overrides to what was asked for."""
 
+import ast
 import dataclasses
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from strop.config import bundles
 from strop.config.algorithm import AlgorithmConfig, BundleName, CorrectionConfig
 from strop.config.bundles import BUNDLES, resolve_algorithm
 
+FOLDER = Path(bundles.__file__).parent
 PLAIN = resolve_algorithm(AlgorithmConfig(), 300)
 
 
@@ -29,6 +33,8 @@ PLAIN = resolve_algorithm(AlgorithmConfig(), 300)
         ("gspo", {"loss": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}),
         ("rloo", {"advantage": "rloo", "loss": "reinforce", "aggregation": "sequence_mean_token_sum"}),
         ("ppo", {"advantage": "gae", "aggregation": "token_mean"}),
+        ("clip_cov", {"loss": "clip_cov", "clip_low": 1.0, "clip_high": 1.0, "aggregation": "token_mean"}),
+        ("raft", {"advantage": "best_of_n", "loss": "reinforce", "aggregation": "token_mean"}),
     ],
 )
 def test_a_bundle_has_the_settings_of_its_paper(name: str, changes: dict[str, object]) -> None:
@@ -50,6 +56,22 @@ def test_what_a_bundle_leaves_open_is_that_of_grpo() -> None:
 
 def test_every_bundle_that_can_be_named_is_in_the_table() -> None:
     assert set(BUNDLES) == set(get_args(BundleName))
+
+
+@pytest.mark.parametrize("name", get_args(BundleName))
+def test_every_bundle_is_a_short_file_of_its_name_that_reads_beside_its_paper(name: str) -> None:
+    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    said = ast.get_docstring(ast.parse(text)) or ""
+    assert len(text.splitlines()) <= 40
+    assert "\n\n    " in said, "a block with its formula"
+    assert "\nSource: " in said
+    assert "arXiv:" in said
+    assert "\nDeviations: " in said
+    assert f'ResolvedAlgorithm("{name}"' in text
+
+
+def test_no_file_of_a_bundle_is_left_out_of_the_table() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__", "settings"} == set(BUNDLES)
 
 
 OTHER = {"loss": "gspo", "advantage": "rloo", "kl_placement": "reward", "kl_estimator": "k2", "truncated": "zero"}

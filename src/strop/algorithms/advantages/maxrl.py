@@ -12,7 +12,7 @@ the second sum stood for K = 0 too): hard prompts weigh more than in GRPO, in th
 Source: Tajwar et al. 2026, arXiv:2602.02710, the on-policy estimator with its control variate.
 Deviations: the paper has rewards 0 and 1, for which mean(|R|) is mean(R); so it is for all rewards of at least 0. With
 negative rewards the mean may be 0 or change the sign of everything: that of the magnitudes cannot, and bounds every
-advantage by n + 1. TRL and others divide by mean(R) and an epsilon.
+advantage by n + 1. The authors' code divides by mean(R) and an epsilon.
 """
 
 from collections.abc import Sequence
