@@ -71,8 +71,16 @@ def test_models_of_every_family_are_padded_not_read_one_by_one(family: str) -> N
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_config(reward_config(family)).eval()
     scorer = RowScorer(model, 0, batch_tokens=1000, last_id=EOS_ID)
-    rows = [TokenRow((9, 8, EOS_ID)), TokenRow((7, EOS_ID, EOS_ID, EOS_ID, EOS_ID)), TokenRow((6,))]
+    rows = [TokenRow((9, 8, 7, EOS_ID)), TokenRow((7, EOS_ID, EOS_ID, EOS_ID, EOS_ID)), TokenRow((6, 6, 6))]
     assert [places for places, _ in scorer.batches(rows)] == [[2, 0, 1]]
+
+
+def test_rows_of_very_different_lengths_are_not_padded_to_the_longest() -> None:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(reward_config("llama")).eval()
+    scorer = RowScorer(model, 0, batch_tokens=1000, last_id=EOS_ID)
+    rows = [TokenRow(tuple(range(10, 10 + length))) for length in (100, 6, 9, 5, 10)]
+    assert [places for places, _ in scorer.batches(rows)] == [[3, 1], [2, 4], [0]]
 
 
 def test_rows_that_end_with_the_pad_token_are_read_to_their_end(tmp_path: Path) -> None:

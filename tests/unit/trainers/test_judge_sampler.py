@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig
@@ -14,7 +15,7 @@ from strop.config.rewards import RewardConfig
 from strop.config.root import Config
 from strop.data.errors import SettingError
 from strop.errors import ModelError
-from strop.records import Message, RewardPart
+from strop.records import Completion, FinishState, GroupRequest, Message, RewardPart
 from strop.tasks.llm_judge.engine import JudgeError
 from strop.tasks.llm_judge.local import LocalEngine, LocalModel
 from strop.tasks.model_host import ModelHost
@@ -77,6 +78,27 @@ def test_the_same_question_has_the_same_answer_and_another_draws_anew(tmp_path: 
 
     first = asyncio.run(answers("Good?", "Bad?", "Good?"))
     assert first[0] == first[2] != first[1]
+
+
+class Recording:
+    """A sampler that says nothing, and knows what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[GroupRequest] = []
+
+    async def generate(self, request: GroupRequest) -> list[Completion]:
+        self.requests.append(request)
+        return [Completion(np.array([EOS_ID]), np.zeros(1, np.float32), np.zeros(1, np.int64), FinishState.STOPPED)]
+
+
+def test_every_question_has_random_numbers_of_its_own(tmp_path: Path) -> None:
+    recording = Recording()
+    model = LocalModel(NativeJudge(path=str(tiny_folder(tmp_path))), lambda: torch.device("cpu"), lambda *_: recording)
+    engine = LocalEngine(model, temperature=1.0, max_new_tokens=8, timeout_seconds=9.0)
+    for question in ("Good?", "Bad?", "Good?"):
+        assert asyncio.run(engine.answer(question)) == ""
+    first, second, third = (request.streams for request in recording.requests)
+    assert first == third != second
 
 
 def native_judge(folder: Path, **settings: Any) -> JudgeConfig:

@@ -16,6 +16,8 @@ from transformers import PreTrainedModel
 
 from strop.tasks.reward_model.conversation import TokenRow
 
+MAX_PADDING_SHARE = 0.25
+"""A batch takes no row that would make more than this share of its tokens padding."""
 _TRIED_LENGTHS = (3, 9)
 _TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 """Largest difference between a row's score in a batch and alone, relative to scores above 1."""
@@ -35,7 +37,10 @@ class RowScorer:
         """Whether rows of several lengths are scored together."""
 
     def batches(self, rows: Sequence[TokenRow]) -> Iterator[tuple[list[int], list[float]]]:
-        """Yields batches of places and scores, shortest rows first, each of at most `batch_tokens` with padding."""
+        """Yields places and scores of batches, shortest rows first.
+
+        Each has at most `batch_tokens` with padding, and little padding; a longer row is alone.
+        """
         waiting = sorted(range(len(rows)), key=lambda place: rows[place].num_tokens)
         while waiting:
             count = 1
@@ -45,9 +50,12 @@ class RowScorer:
             yield places, self._scores([rows[place] for place in places])
 
     def _fits(self, rows: Sequence[TokenRow], places: Sequence[int]) -> bool:
-        """Whether so many rows, as long as the last, are within the bound, and leave an id to pad with."""
-        within = len(places) * rows[places[-1]].num_tokens <= self._batch_tokens
-        return within and self._absent_id([rows[place] for place in places]) is not None
+        """Whether these rows, the last as long as any, are within the bounds and leave an id to pad with."""
+        chosen = [rows[place] for place in places]
+        num_tokens = len(chosen) * chosen[-1].num_tokens
+        num_padding = num_tokens - sum(row.num_tokens for row in chosen)
+        is_within = num_tokens <= self._batch_tokens and num_padding <= MAX_PADDING_SHARE * num_tokens
+        return is_within and self._absent_id(chosen) is not None
 
     def _absent_id(self, rows: Sequence[TokenRow]) -> int | None:
         """The smallest id that stands in no row."""
