@@ -1,4 +1,4 @@
-r"""Pass@k training: k samples share the reward of their best, so that it pays to try different things.
+r"""Pass@k training: several samples share the reward of their best, so that it pays to try different things.
 
     advantage   A_i  = (E[max_{j in S} r_j | i in S] - mean) / std        over the subsets S of k of the n samples
     token loss  l_it = -min(w_it A_i, clip(w_it, 1 - 0.2, 1 + 0.2) A_i)
