@@ -36,10 +36,10 @@ class Config(Section):
     """The algorithm."""
     distillation: DistillationConfig | None = None
     """Teachers to learn from; None learns from rewards alone."""
-    critic: CriticConfig = Field(default_factory=CriticConfig)
-    """The critic, with an algorithm that asks for values."""
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     """Updating."""
+    critic: CriticConfig = Field(default_factory=CriticConfig)
+    """The critic, with an algorithm that asks for values."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     """The schedule and the cluster it runs on."""
     weight_sync: WeightSyncConfig = Field(default_factory=WeightSyncConfig)
