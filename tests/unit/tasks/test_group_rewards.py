@@ -147,7 +147,14 @@ def test_rewards_that_cannot_work_are_refused() -> None:
         build_rewards([grader], make_task("columns"))
     with pytest.raises(ValueError, match=r"got 'gsm8k' twice: set rewards\.name"):
         build_rewards([grader, grader], make_task())
-
+    with pytest.raises(ValueError, match="must be strict or lenient, got 'loose'"):
+        build_rewards([RewardConfig(function="task", arguments={"mode": "loose"})], make_task())
+    with pytest.raises(ValueError, match=r"may set `mode` and its options: .* are none, got scale"):
+        build_rewards([RewardConfig(function="task", arguments={"scale": 2})], make_task())
+    with pytest.raises(ValueError, match="may set nothing, got"):
+        build_rewards(
+            [RewardConfig(function="task", arguments={"mode": "strict"})], make_task("reasoning_gym:chain_sum")
+        )
 
 
 def test_columns_that_a_reward_needs_are_checked_before_training() -> None:
