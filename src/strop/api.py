@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from strop.config.describe import KeyDescription
     from strop.config.model import ModelConfig
+    from strop.config.offline import OfflineConfig, OfflineMethodName
     from strop.config.root import Config
     from strop.health import Finding
     from strop.metrics.samples import FoundSample, SampleQuery
@@ -32,14 +33,20 @@ __all__ = [
     "bench_step",
     "describe_config",
     "doctor",
+    "dpo",
     "dry_run",
+    "dry_run_offline",
     "evaluate",
     "export",
     "generate",
     "grade",
+    "ipo",
+    "kto",
     "load_config",
+    "load_offline_config",
     "open_session",
     "samples",
+    "sft",
     "train",
 ]
 
@@ -52,6 +59,18 @@ def load_config(path: Path | str | None, overrides: Sequence[str] = ()) -> "Conf
     from strop.config.load import load_config
 
     return load_config(path, overrides)
+
+
+def load_offline_config(
+    path: Path | str | None, overrides: Sequence[str] = (), method: "OfflineMethodName | None" = None
+) -> "OfflineConfig":
+    """Reads a run file of offline training; `method` is what `offline.type` is where the file leaves it out.
+
+    Raises ConfigError with every problem at once.
+    """
+    from strop.config.load import load_offline_config
+
+    return load_offline_config(path, overrides, method)
 
 
 def describe_config(name: str | None = None, *, offline: bool = False) -> "list[KeyDescription]":
@@ -83,6 +102,56 @@ def dry_run(config: "Config") -> "DryRunReport":
     from strop.trainers.launch import dry_run
 
     return dry_run(config)
+
+
+def sft(config: "OfflineConfig", *, resume: bool = False, overwrite: bool = False) -> "RunResult":
+    """Fine-tunes on given conversations and returns how the run ended.
+
+    Raises StropError, before anything is written, where config, data or model cannot be used.
+    """
+    from strop.trainers.offline.launch import train_offline
+
+    return train_offline(config, "sft", resume=resume, overwrite=overwrite)
+
+
+def dpo(config: "OfflineConfig", *, resume: bool = False, overwrite: bool = False) -> "RunResult":
+    """Learns from pairs of a chosen and a rejected answer by DPO, and returns how the run ended.
+
+    Raises StropError, before anything is written, where config, data or model cannot be used.
+    """
+    from strop.trainers.offline.launch import train_offline
+
+    return train_offline(config, "dpo", resume=resume, overwrite=overwrite)
+
+
+def ipo(config: "OfflineConfig", *, resume: bool = False, overwrite: bool = False) -> "RunResult":
+    """Learns from pairs of a chosen and a rejected answer by IPO, and returns how the run ended.
+
+    Raises StropError, before anything is written, where config, data or model cannot be used.
+    """
+    from strop.trainers.offline.launch import train_offline
+
+    return train_offline(config, "ipo", resume=resume, overwrite=overwrite)
+
+
+def kto(config: "OfflineConfig", *, resume: bool = False, overwrite: bool = False) -> "RunResult":
+    """Learns from single answers with a label by KTO, and returns how the run ended.
+
+    Raises StropError, before anything is written, where config, data or model cannot be used.
+    """
+    from strop.trainers.offline.launch import train_offline
+
+    return train_offline(config, "kto", resume=resume, overwrite=overwrite)
+
+
+def dry_run_offline(config: "OfflineConfig") -> "DryRunReport":
+    """Checks an offline run and renders its data, without any weights; printing it shows the plan.
+
+    Raises StropError where config, data or model cannot be used.
+    """
+    from strop.trainers.offline.launch import dry_run_offline
+
+    return dry_run_offline(config)
 
 
 def open_session(config: "Config") -> "Session":

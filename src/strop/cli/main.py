@@ -16,6 +16,7 @@ from strop.cli.evaluate import evaluate
 from strop.cli.export import export
 from strop.cli.generate import generate
 from strop.cli.grade import grade
+from strop.cli.offline import dpo, ipo, kto, sft
 from strop.cli.samples import samples
 from strop.cli.train import train
 from strop.devices.environment import prepare_environment
@@ -30,6 +31,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(train)
+app.command()(sft)
+app.command()(dpo)
+app.command()(ipo)
+app.command()(kto)
 app.command("eval")(evaluate)
 app.command()(generate)
 app.command()(grade)

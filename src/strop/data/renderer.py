@@ -87,15 +87,21 @@ class ChatRenderer:
             return []
         return [self._with_bos(ids) for ids in self._encode(texts)]
 
+    def encode_behind(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Encodes texts that stand behind other tokens of their sequences: without any BOS."""
+        return [np.asarray(ids, dtype=np.int64) for ids in self._encode(texts)] if texts else []
+
     def render_text(self, messages: Sequence[Message]) -> str:
         """The prompt as the text that is encoded, generation prompt included."""
         conversation = self.conversation(messages)
+        return _plain_text(conversation) if self._template is None else self._templated(conversation)
+
+    def answered_text(self, messages: Sequence[Message]) -> str:
+        """The text of a conversation whose last message is an answer, as the template writes it, nothing behind it."""
+        before = self.conversation(messages[:-1])
         if self._template is None:
-            return _plain_text(conversation)
-        try:
-            return self._apply_template(conversation)
-        except jinja2.TemplateError as error:
-            raise SettingError(f"the chat template must accept the messages of every row, it says: {error}") from error
+            return _plain_text(before) + messages[-1]["content"]
+        return self._templated([*before, messages[-1]], is_answered=True)
 
     def decode(self, token_ids: NDArray[np.int64]) -> str:
         """The text of a completion, special tokens left out and spaces as they were sampled."""
@@ -146,13 +152,19 @@ class ChatRenderer:
             ids = [self._bos_id, *ids]
         return np.asarray(ids, dtype=np.int64)
 
-    def _apply_template(self, conversation: Sequence[Message]) -> str:
+    def _templated(self, conversation: Sequence[Message], *, is_answered: bool = False) -> str:
+        try:
+            return self._apply_template(conversation, is_answered=is_answered)
+        except jinja2.TemplateError as error:
+            raise SettingError(f"the chat template must accept the messages of every row, it says: {error}") from error
+
+    def _apply_template(self, conversation: Sequence[Message], *, is_answered: bool = False) -> str:
         turns: list[Any] = [dict(message) for message in conversation]
         text = self._tokenizer.apply_chat_template(
             turns,
             chat_template=self._template,
             tokenize=False,
-            add_generation_prompt=True,
+            add_generation_prompt=not is_answered,
             **self._template_arguments,
         )
         return str(text)

@@ -10,7 +10,7 @@ from torch import nn
 
 from strop.checkpoint.manifest import Manifest, ModelIdentity
 from strop.checkpoint.store import FolderStore
-from strop.config.load import load_config
+from strop.config.load import load_stored_config
 from strop.config.model import ModelConfig
 from strop.config.rollout import RolloutConfig
 from strop.config.root import Config
@@ -27,6 +27,7 @@ from strop.tasks import completion_text
 from strop.trainers.build import ENGINE_PART, build_policy, build_run
 from strop.trainers.evaluate import Evaluation
 from strop.trainers.inputs import prepare_inputs
+from strop.trainers.offline.build import build_offline_policy
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.sampling import sample_group, stream_keys
 from strop.trainers.session import Session
@@ -108,9 +109,10 @@ def export(run_folder: Path, step: int | None, out_folder: Path) -> Path:
         raise CheckpointError(
             f"{run_folder} must be the folder of a run, got no {folder.config.name} in it", "Name a folder in runs/."
         )
-    config = load_config(folder.config)
+    config = load_stored_config(folder.config)
     step_folder = _step_folder(folder, step)
-    policy = build_policy(config, build_device("cpu"))
+    device = build_device("cpu")
+    policy = build_policy(config, device) if isinstance(config, Config) else build_offline_policy(config, device)
     _load_weights(step_folder, policy)
     return export_folder(out_folder, policy.export_weights(), policy.causal_lm, load_tokenizer(config.model))
 

@@ -3,8 +3,9 @@
     samples of a group --split where the group exceeds the budget--> parts --next fit--> micro-batches
 
 A sample is never split, whatever its length; a group only where it must be (each part then repeats the
-prompt). Nothing has to be divisible by anything, and the cut changes memory and speed but no result: the
-weights of the loss were fixed over the whole mini-batch before.
+prompt), and not at all where its samples are compared with each other. Nothing has to be divisible by anything,
+and the cut changes memory and speed but no result: the weights of the loss were fixed over the whole mini-batch
+before.
 """
 
 from collections import defaultdict
@@ -33,6 +34,7 @@ def plan_micro_batches(
     *,
     max_tokens: int,
     share_prefix: bool = True,
+    whole_groups: bool = False,
 ) -> MicroBatchPlan:
     """Packs the samples that bear loss into micro-batches of at most `max_tokens` tokens.
 
@@ -43,6 +45,7 @@ def plan_micro_batches(
             Samples of weight 0, not among the weights, or without a sampled token are left out.
         max_tokens: the budget. A single sample above it forms a micro-batch of its own.
         share_prefix: False computes every row on its own, for models with recurrent layers.
+        whole_groups: keeps the samples of a group in one micro-batch, also where they exceed the budget together.
 
     Returns:
         Micro-batches in the order of (group, sample), each with `weights` in `fields_N`.
@@ -50,7 +53,7 @@ def plan_micro_batches(
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
     bearing = [key for key in sorted(keys) if weights.get(key, 0.0) != 0 and _sample_tokens(groups, key)]
-    cuts = _cut(groups, bearing, max_tokens, share_prefix)
+    cuts = _cut(groups, bearing, max_tokens, share_prefix, whole_groups=whole_groups)
     batches = [pack(groups, cut, share_prefix=share_prefix) for cut in cuts]
     return MicroBatchPlan(tuple(_with_weights(batch, weights) for batch in batches))
 
@@ -61,7 +64,7 @@ def _sample_tokens(groups: Sequence[Group], key: SampleKey) -> int:
 
 
 def _cut(
-    groups: Sequence[Group], keys: Sequence[SampleKey], max_tokens: int, share_prefix: bool
+    groups: Sequence[Group], keys: Sequence[SampleKey], max_tokens: int, share_prefix: bool, *, whole_groups: bool
 ) -> list[list[SampleKey]]:
     """Fills micro-batches in order, opening the next where a part does not fit any more."""
     by_group: dict[int, list[SampleKey]] = defaultdict(list)
@@ -70,7 +73,9 @@ def _cut(
     cuts: list[list[SampleKey]] = []
     num_tokens = 0
     for group_index, group_keys in by_group.items():
-        for part in _split_group(groups[group_index], group_keys, max_tokens, share_prefix):
+        group = groups[group_index]
+        whole = [_part(group, group_keys, share_prefix)] if whole_groups else []
+        for part in whole or _split_group(group, group_keys, max_tokens, share_prefix):
             if not cuts or num_tokens + part.num_tokens > max_tokens:
                 cuts.append([])
                 num_tokens = 0

@@ -1,6 +1,6 @@
 """What the offline trainer asks of a method.
 
-    groups of a batch --weights--> plan --(reference, reference point)--> loss of each micro-batch
+groups of a batch --weights--> plan --(reference, reference point)--> loss of each micro-batch
 """
 
 from collections.abc import Sequence
