@@ -20,6 +20,7 @@ def group_metrics(groups: Sequence[Group], *, num_kept: int, num_rounds: int, so
     metrics = {
         **_sample_metrics(samples),
         **_source_metrics(groups, solved_at),
+        **_baseline_metrics(groups),
         "groups/generated": total(len(groups)),
         "groups/kept": total(num_kept),
         "groups/sampling_rounds": total(num_rounds),
@@ -50,6 +51,32 @@ def reward_metrics(samples: Sequence[Sample], solved_at: float, prefix: str = "r
     if len(parts) > 1:
         metrics |= {f"{prefix}/part/{name}": mean(sum(values), len(values)) for name, values in parts.items()}
     return metrics
+
+
+def kept_metrics(generated: Sequence[Group], kept: Sequence[Group], solved_at: float) -> Metrics:
+    """Returns rewards and lengths over what is trained on, where that is not all that was generated."""
+    every, some = ([sample for group in groups for sample in group.samples] for groups in (generated, kept))
+    if len(some) == len(every):
+        return {}
+    lengths = [sample.num_sampled_tokens for sample in some]
+    return {
+        **reward_metrics(some, solved_at, "kept/reward"),
+        "kept/samples": total(len(some)),
+        "kept/length/mean": mean(sum(lengths), len(lengths), "tokens"),
+        "kept/samples/truncated_share": mean(sum(sample.is_truncated for sample in some), len(some)),
+    }
+
+
+def _baseline_metrics(groups: Sequence[Group]) -> Metrics:
+    """Returns what greedy baselines earned, where there are any, and how many could not be judged."""
+    baselines = [group.baseline for group in groups if group.baseline is not None]
+    if not baselines:
+        return {}
+    rewards = [sample.reward for sample in baselines if sample.reward is not None]
+    return {
+        "baseline/reward": mean(sum(rewards), len(rewards)),
+        "baseline/error_share": mean(len(baselines) - len(rewards), len(baselines)),
+    }
 
 
 def is_invalid(sample: Sample) -> bool:

@@ -1,8 +1,12 @@
-"""What is measured of a whole step: its groups and updates, its time, its memory."""
+"""What is measured of a whole step: its groups and updates, its time, its memory.
+
+Rewards, lengths and shares are over all that was generated (`reward/`, `length/`, `samples/`). Where some of it was left
+out, by dynamic sampling or a choice within groups, those over what was kept are reported too (`kept/`).
+"""
 
 from strop.metrics import Metrics, maximum
 from strop.trainers.build import Run
-from strop.trainers.statistics import group_metrics
+from strop.trainers.statistics import group_metrics, kept_metrics
 from strop.trainers.step import Collected, Updated
 
 
@@ -14,7 +18,7 @@ def step_metrics(collected: Collected, updated: Updated, solved_at: float) -> Me
         num_rounds=collected.num_rounds,
         solved_at=solved_at,
     )
-    return groups | updated.metrics
+    return groups | kept_metrics(collected.generated, collected.kept, solved_at) | updated.metrics
 
 
 def with_rewards_apart(timing: Metrics, reward_seconds: float) -> Metrics:

@@ -12,7 +12,7 @@ from strop.metrics.score import standard_error
 from strop.records import FinishState, Group, Prompt, RewardPart, Row, Sample, SamplingParams
 from strop.trainers.evaluate import EvaluationSettings, with_greedy
 from strop.trainers.scores import Scoring, evaluation_metrics, evaluation_scores, pass_at_k
-from strop.trainers.statistics import first_error, group_metrics
+from strop.trainers.statistics import first_error, group_metrics, kept_metrics
 
 
 def sample(index: int, reward: float | None, length: int = 2, finish: FinishState = FinishState.STOPPED) -> Sample:
@@ -42,6 +42,26 @@ def test_shares_count_all_samples_and_reward_means_only_valid_ones() -> None:
     assert found["length/max"] == 8
     assert found["tokens/sampled"] == 16
     assert (found["groups/generated"], found["groups/kept"], found["groups/sampling_rounds"]) == (2, 1, 2)
+
+
+def test_what_is_kept_is_measured_apart_where_it_is_not_all() -> None:
+    first, second = group(sample(0, 1.0, 4), sample(1, 0.0, 8)), group(sample(0, 0.0, 2), sample(1, 0.0, 2))
+    assert kept_metrics([first, second], [first, second], 1.0) == {}
+    found = values(kept_metrics([first, second], [first], 1.0))
+    assert found == {
+        "kept/reward/mean": 0.5,
+        "kept/reward/solved_share": 0.5,
+        "kept/reward/std": 0.5,
+        "kept/samples": 2,
+        "kept/length/mean": 6,
+        "kept/samples/truncated_share": 0,
+    }
+
+
+def test_greedy_baselines_are_measured_apart_from_what_is_trained_on() -> None:
+    groups = [replace(group(sample(0, 1.0)), baseline=sample(0, reward)) for reward in (0.5, None)]
+    found = values(group_metrics(groups, num_kept=2, num_rounds=1, solved_at=1.0))
+    assert (found["baseline/reward"], found["baseline/error_share"], found["reward/mean"]) == (0.5, 0.5, 1.0)
 
 
 def test_no_groups_measure_nothing_rather_than_zero() -> None:
