@@ -1,4 +1,4 @@
-"""Reward functions of the user's are found by `my_file.py:name` or `package.module:name`.
+"""Functions of the user's (rewards, losses, estimators) are found by `my_file.py:name` or `package.module:name`.
 
 A file is loaded under a module name of its own, so that it need not be importable; what goes wrong in it is
 reported with its line. Imports nothing heavy: this runs in the child processes that call the functions.
@@ -17,30 +17,33 @@ from typing import Any
 
 from strop.errors import ConfigError
 
+REWARD = "rewards.function"
+"""The key that names a reward."""
+
 
 class FunctionError(ConfigError, ValueError):
-    """A reward function that cannot be found or loaded."""
+    """A function of the user's that cannot be found, loaded or used."""
 
 
-def load_function(location: str) -> Callable[..., Any]:
+def load_function(location: str, key: str = REWARD) -> Callable[..., Any]:
     """Returns the function at `location`; a module that is loaded already is not loaded again.
+
+    `key` is the key of the run file that names it, for the errors.
 
     Raises FunctionError where the location has another form, where file or module cannot be read or run (with the
     line), and where it has no such function (with the names found).
     """
-    where, name = split_location(location)
-    module = _load_file(Path(where)) if where.endswith(".py") else _import(where)
-    return _member(module, name, where)
+    where, name = split_location(location, key)
+    module = _load_file(Path(where), key) if where.endswith(".py") else _import(where, key)
+    return _member(module, name, where, key)
 
 
-def split_location(location: str) -> tuple[str, str]:
+def split_location(location: str, key: str = REWARD) -> tuple[str, str]:
     """Returns file or module, and the name of the function; raises FunctionError where the location is neither form."""
     where, separator, name = location.rpartition(":")
     if not separator or not where or not name.isidentifier():
-        raise FunctionError(
-            "rewards.function must be `task`, `my_file.py:name` or `package.module:name`, "
-            f"got {location!r}{_hint(location, ['task'])}"
-        )
+        task, hint = ("`task`, ", _hint(location, ["task"])) if key == REWARD else ("", "")
+        raise FunctionError(f"{key} must be {task}`my_file.py:name` or `package.module:name`, got {location!r}{hint}")
     return where, name
 
 
@@ -59,37 +62,37 @@ def source_digest(location: str) -> str | None:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _load_file(file: Path) -> ModuleType:
+def _load_file(file: Path, key: str) -> ModuleType:
     if not file.is_file():
-        raise FunctionError(f"reward file {file} must be a readable Python file, got no such file in {Path.cwd()}")
-    module_name = f"strop_reward_{file.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+        raise FunctionError(f"{key}: {file} must be a readable Python file, got no such file in {Path.cwd()}")
+    module_name = f"strop_user_{file.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise FunctionError(f"reward file {file} must be a Python file")
+        raise FunctionError(f"{key}: {file} must be a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickle look their module up here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise FunctionError(f"reward file {file} cannot be loaded: {_with_line(error, file)}") from error
+        raise FunctionError(f"{key}: {file} cannot be loaded: {error_with_line(error, file)}") from error
     return module
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, key: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise FunctionError(
-            f"reward module {name!r} cannot be imported: {type(error).__name__}: {error} "
+            f"{key}: module {name!r} cannot be imported: {type(error).__name__}: {error} "
             "(a file is given as `my_file.py:name`)"
         ) from error
 
 
-def _with_line(error: BaseException, file: Path) -> str:
-    """The error with the line of the user's file that raised it."""
+def error_with_line(error: BaseException, file: Path) -> str:
+    """Returns the error with the line of the user's file that raised it."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {type(error).__name__}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -98,17 +101,17 @@ def _with_line(error: BaseException, file: Path) -> str:
     return f"{place}{type(error).__name__}: {error}"
 
 
-def _member(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
+def _member(module: ModuleType, name: str, where: str, key: str) -> Callable[..., Any]:
     members = vars(module)
-    functions = sorted(key for key, value in members.items() if callable(value) and not key.startswith("_"))
+    functions = sorted(name for name, value in members.items() if callable(value) and not name.startswith("_"))
     if name not in members:
         found = ", ".join(functions) or "none"
         raise FunctionError(
-            f"{where} must have the function {name!r}{_hint(name, functions)}; functions found: {found}"
+            f"{key}: {where} must have the function {name!r}{_hint(name, functions)}; functions found: {found}"
         )
     function = members[name]
     if not callable(function):
-        raise FunctionError(f"{name!r} in {where} must be a function, got {type(function).__name__}")
+        raise FunctionError(f"{key}: {name!r} in {where} must be a function, got {type(function).__name__}")
     return function  # type: ignore[no-any-return]
 
 

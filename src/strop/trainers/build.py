@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from strop.algorithms.build import build_algorithm
 from strop.checkpoint.groups import GroupsPart
 from strop.checkpoint.manifest import ModelIdentity
 from strop.checkpoint.parts import StatePart
@@ -32,12 +31,12 @@ from strop.protocols import Algorithm, CheckpointPart, Device, PlanScorer
 from strop.records import Group
 from strop.rollout.native.engine import NativeEngine
 from strop.rollout.router import GatedRouter
-from strop.tasks.load_function import load_function
 from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.state import TrainerState
+from strop.trainers.user_parts import named_algorithm
 from strop.training.fsdp2.critic import Fsdp2Critic
 from strop.training.fsdp2.critic_load import load_critic
 from strop.training.fsdp2.engine import Fsdp2Engine
@@ -87,7 +86,7 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     """Loads the model, checks its packed attention, and builds every role of a run."""
     device = build_device(config.run.device)
     device.set_threads(config.run.threads)
-    algorithm = _algorithm(config)
+    algorithm = named_algorithm(config)
     hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
     check_packed_attention(hf_model)
     fuse_layers(hf_model)
@@ -170,15 +169,7 @@ def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel, d
 
 def build_policy(config: Config, device: Device) -> Fsdp2Engine:
     """Loads the policy alone, as a run builds it: what reads a checkpoint without training needs no more."""
-    return _train_engine(config, _algorithm(config), load_policy(config.model).hf_model, device)
-
-
-def _algorithm(config: Config) -> Algorithm:
-    """The named algorithm; a part that is named by a place in a file is a function of the user's."""
-    resolved = resolve_algorithm(config.algorithm, config.rollout.max_new_tokens)
-    estimator = load_function(resolved.advantage) if ":" in resolved.advantage else None
-    loss = load_function(resolved.loss) if ":" in resolved.loss else None
-    return build_algorithm(resolved, estimator, loss, config.distillation)
+    return _train_engine(config, named_algorithm(config), load_policy(config.model).hf_model, device)
 
 
 def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from strop.config.bundles import resolve_algorithm
 from strop.config.checks import check
 from strop.config.data import MixtureSource
 from strop.config.evaluation import EvaluationConfig
@@ -26,6 +27,7 @@ from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_gre
 from strop.trainers.judge_sampler import build_model_host
 from strop.trainers.reader import DataReader, JudgedTask
 from strop.trainers.scores import Scoring
+from strop.trainers.user_parts import try_user_parts, user_parts
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def prepare_inputs(config: Config) -> Inputs:
     Raises ConfigError where keys do not go together, and what loading data, task, rewards and tokenizer raises.
     """
     check(config)
+    user_parts(resolve_algorithm(config.algorithm, config.rollout.max_new_tokens))
     tokenizer = load_tokenizer(config.model)
     stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)
     model_config = load_model_config(config.model)
@@ -88,6 +91,7 @@ def prepare_inputs(config: Config) -> Inputs:
         )
         evaluation_report = _with_overlap(evaluation_report, training, evaluation)
     _check_lengths(config, length, training_report, evaluation_report)
+    try_user_parts(config, training, reader.tasks)
     return Inputs(
         tokenizer, renderer, reader.tasks, stops, length, training, training_report, evaluation, evaluation_report
     )
