@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from strop.cli.main import app
-from strop.config.bundles import BUNDLES
 from strop.config.checks import refusals
 from strop.config.describe import as_markdown, describe
 from strop.config.load import load_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
-    (ROOT / "docs").glob("*.md")
+    (ROOT / "docs").rglob("*.md")
 )
 WRITTEN_BY_A_PERSON_OR_A_RUN = {"my_file.py", "run.toml", "metrics.jsonl"}
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def fenced_blocks(text: str, language: str = "") -> list[str]:
@@ -43,7 +42,7 @@ def broken_links(page: Path, text: str) -> list[str]:
 def missing_paths(text: str) -> list[str]:
     """Files and folders named in code spans, from the root or from the package, that are not there."""
     spans = [span for span in code_spans(text) if re.fullmatch(r"[\w./-]+(\.(py|md|toml|txt|jsonl)|/)", span)]
-    bases = (ROOT, ROOT / "src" / "strop", ROOT / "docs")
+    bases = (ROOT, ROOT / "src" / "strop", ROOT / "src" / "strop" / "algorithms", ROOT / "docs")
     named = set(spans) - WRITTEN_BY_A_PERSON_OR_A_RUN
     package = list((ROOT / "src" / "strop").rglob("*"))
     inside = {f"{path.name}/" if path.is_dir() else path.name for path in package}
@@ -138,19 +137,6 @@ def test_the_loop_of_the_readme_uses_verbs_that_a_session_has() -> None:
 def test_the_config_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     assert page == as_markdown(describe()) + "\n", "run `make docs`"
-
-
-def test_the_algorithm_table_has_the_settings_of_the_bundles() -> None:
-    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, flags=re.MULTILINE)
-    stated = {name: tuple(values.split(" | ")) for name, values in rows}
-    left_to_the_text = {"name", "constant_length", "max_sampling_rounds", "overlong_tokens", "overlong_buffer_tokens"}
-    (names,) = {tuple(settings.__dataclass_fields__) for settings in BUNDLES.values()}
-    assert stated == {
-        name: tuple(str(getattr(settings, name)) for settings in BUNDLES.values())
-        for name in names
-        if name not in left_to_the_text
-    }
 
 
 def test_every_dependency_has_a_row_and_no_row_is_left_over() -> None:
