@@ -51,6 +51,11 @@ def beyond_float32(completion):
     return 1e300 if len(completion) % 2 else spread(completion)
 
 
+def no_number(completion):
+    """Not a number, or beyond all numbers, for some samples."""
+    return (float("nan"), float("inf"), spread(completion))[len(completion) % 3]
+
+
 def huge_once(completion, question):
     return huge(completion) if question == "What is 1" else spread(completion)
 '''
