@@ -1,6 +1,7 @@
 """The line that a person reads for each step: columns under a heading, the bottleneck named last.
 
-Loss is not among them: in policy-gradient training it says nothing about progress.
+Loss is not among them where text is sampled: in policy-gradient training it says nothing about progress. Where text is
+given it is what a run lowers.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,8 +54,9 @@ def reward_cell(values: Values) -> str:
 
 
 def speed_cell(values: Values) -> str:
-    """Returns sampled tokens per second of the whole step."""
-    tokens, seconds = values.get("tokens/sampled"), values.get("timing/step_seconds")
+    """Returns sampled tokens per second of the whole step; where none is sampled, those that were computed."""
+    tokens = values.get("tokens/sampled", values.get("tokens/computed"))
+    seconds = values.get("timing/step_seconds")
     if tokens is None or not seconds:
         return ABSENT
     speed = tokens / seconds
@@ -66,8 +68,12 @@ def _measured(name: str) -> Callable[[Values], bool]:
 
 
 def _is_rewarded(values: Values) -> bool:
-    """Every run has rewards, but one that learns from a teacher alone."""
-    return "reward/mean" in values or "distillation/divergence" not in values
+    """Every run has rewards, but one that learns from a teacher or from given text alone."""
+    return "reward/mean" in values or ("distillation/divergence" not in values and _is_sampled(values))
+
+
+def _is_sampled(values: Values) -> bool:
+    return "offline/loss" not in values
 
 
 COLUMNS = (
@@ -76,8 +82,11 @@ COLUMNS = (
     Column("no signal", 9, percent("groups/zero_signal_share"), _is_rewarded),
     Column("divergence", 10, short("distillation/divergence"), _measured("distillation/divergence")),
     Column("rounds", 6, short("groups/sampling_rounds"), _measured("groups/sampling_rounds")),
-    Column("cut", 4, percent("samples/truncated_share")),
-    Column("err", 4, percent("samples/error_share")),
+    Column("loss", 7, short("offline/loss"), _measured("offline/loss")),
+    Column("margin", 7, short("rewards/margin"), lambda values: "rewards/margin" in values),
+    Column("right", 5, percent("rewards/accuracy"), _measured("rewards/accuracy")),
+    Column("cut", 4, percent("samples/truncated_share"), _is_sampled),
+    Column("err", 4, percent("samples/error_share"), _is_sampled),
     Column("grad", 6, short("update/gradient_norm")),
     Column("kl", 7, kl_cell, _measured("kl/reference")),
     Column("tok/s", 5, speed_cell),

@@ -50,6 +50,20 @@ def test_a_sample_over_the_budget_is_a_micro_batch_of_its_own() -> None:
     assert [batch.num_tokens for batch in plan.micro_batches] == [3, 29, 3]
 
 
+@given(num_groups=st.integers(1, 4), max_tokens=st.integers(1, 60), share=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_groups_that_are_kept_whole_lie_in_one_micro_batch_in_order(
+    num_groups: int, max_tokens: int, share: bool
+) -> None:
+    groups = tiny_groups(num_groups, 2)
+    keys, weights = all_keys(groups), uneven_weights(groups)
+    plan = plan_micro_batches(groups, keys, weights, max_tokens=max_tokens, share_prefix=share, whole_groups=True)
+    assert [key for batch in plan.micro_batches for key in batch.sample_keys] == keys
+    for batch in plan.micro_batches:
+        assert [sample for _, sample in batch.sample_keys] == [0, 1] * (batch.num_samples // 2)
+        assert batch.num_tokens <= max_tokens or batch.num_samples == 2
+
+
 def test_weights_reach_every_target_of_their_sample() -> None:
     groups = tiny_groups()
     weights = uneven_weights(groups)

@@ -14,7 +14,7 @@ OFFLINE_SCORES = {
     "sft": ("eval/loss", "eval/perplexity"),
     "dpo": ("eval/loss", "eval/rewards/margin", "eval/rewards/accuracy"),
     "ipo": ("eval/loss", "eval/rewards/margin", "eval/rewards/accuracy"),
-    "kto": ("eval/loss",),
+    "kto": ("eval/loss", "eval/rewards/margin"),
 }
 """What `checkpoint.keep_best` may name, by method."""
 
@@ -35,6 +35,8 @@ def offline_refusals(config: OfflineConfig) -> Iterator[Refusal]:
     yield from check_metrics(config)
     if not config.metrics.save_samples:
         yield does_nothing("metrics.save_samples", "an offline run samples nothing", "Leave it out.")
+    if config.model.rollout_dtype is not None:
+        yield does_nothing("model.rollout_dtype", "an offline run has no sampler", "Leave it out.")
     yield from _check_data(config)
     yield from _check_training(config)
     yield from _check_best(config)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from strop.algorithms.offline.method import OfflineMethod
-from strop.metrics import Metrics, merge
+from strop.metrics import Metrics, mean, merge
 from strop.protocols import LossInputs, MicroBatchPlan, PlanScorer
 from strop.records import Group, PackedBatch, Row
 from strop.training.fsdp2.engine import Fsdp2Engine
@@ -51,6 +51,19 @@ def evaluate_batch(roles: OfflineRoles, groups: Sequence[Group]) -> Metrics:
     scores = roles.policy.score(plan)
     pairs = zip(plan.micro_batches, scores, strict=True)
     return merge(roles.method.loss(_inputs(batch, score.logprobs_N)).metrics for batch, score in pairs)
+
+
+def with_margin(metrics: Metrics) -> Metrics:
+    """Returns the metrics with the margin of answers that are no pairs: it is known of all of them together only.
+
+    It has no value where all of them bear the same label.
+    """
+    chosen, rejected = metrics.get("rewards/chosen"), metrics.get("rewards/rejected")
+    if "rewards/margin" in metrics or chosen is None or rejected is None:
+        return metrics
+    both = (chosen.result, rejected.result)
+    margin = mean(0.0, 0.0) if both[0] is None or both[1] is None else mean(both[0] - both[1], 1)
+    return metrics | {"rewards/margin": margin}
 
 
 def reference_point(roles: OfflineRoles, groups: Sequence[Group]) -> float:

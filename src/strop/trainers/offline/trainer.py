@@ -16,7 +16,7 @@ from strop.config.offline import OfflineEvaluationConfig
 from strop.metrics import Metrics, maximum, merge, values
 from strop.records import Group
 from strop.trainers.offline.build import OfflineRun
-from strop.trainers.offline.passes import evaluate_batch, plan_batch
+from strop.trainers.offline.passes import evaluate_batch, plan_batch, with_margin
 from strop.trainers.report import Reporter
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.updates import naming_prompts, skip_note, update_metrics
@@ -92,7 +92,7 @@ class OfflineTrainer:
         # A version counts the changes of the weights, as it does where they are published.
         run.roles.policy.set_version(run.roles.policy.version + report.applied)
         evaluated = self._evaluate() if self._is_due(state.step) else {}
-        measured = metrics | update_metrics([report], [plan]) | self._progress() | evaluated
+        measured = with_margin(metrics) | update_metrics([report], [plan]) | self._progress() | evaluated
         self._reporter.step(state.step, total, measured | self._timing(), [])
         for note in skip_note(report, groups):
             self._reporter.console.warn(note)
@@ -121,7 +121,7 @@ class OfflineTrainer:
         step, size = self.run.state.step, self.run.batch_size
         with self._reporter.console.phase("eval", f"{len(self._held_out)} held-out rows"):
             batches = [self._held_out[start : start + size] for start in range(0, len(self._held_out), size)]
-            merged = merge(evaluate_batch(self.run.roles, batch) for batch in batches)
+            merged = with_margin(merge(evaluate_batch(self.run.roles, batch) for batch in batches))
         metrics: Metrics = {f"eval/{name.removeprefix('offline/')}": metric for name, metric in merged.items()}
         loss = metrics["eval/loss"].result
         if self.run.roles.method.name == "sft" and loss is not None:
