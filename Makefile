@@ -48,6 +48,7 @@ bench: $(VENV)/.user ## Time one training step at 64- and 512-token prompts
 
 docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/strop config --markdown > docs/config.md
+	$(BIN)/strop config --offline --markdown > docs/offline_config.md
 	$(BIN)/python -m strop.cli.pages docs/algorithms
 
 clean: ## Remove the environment and caches; runs stay

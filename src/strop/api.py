@@ -5,6 +5,9 @@
     strop.train(config)                       a whole run
     session = strop.open_session(config)      the verbs of a step, for a loop of your own
 
+    config = strop.load_offline_config("run.toml", method="sft")
+    strop.sft(config)                         training on given answers
+
 A function is named after its command. `eval` is `evaluate`, because Python has an `eval`; `config` is
 `describe_config`, because `strop.config` is a package. Each function imports what it needs when it is called, so
 that those without a model answer at once.

@@ -119,6 +119,15 @@ def test_the_last_batch_is_as_small_as_it_must_be_and_every_row_is_trained_once_
     assert sum(line["tokens/trained"] for line in lines[1:]) == 2 * per_epoch
 
 
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_moe", "qwen3_next"])
+@every_method
+def test_other_families_are_trained_too(tmp_path: Path, method: str, family: str) -> None:
+    """Sliding windows, experts, and recurrent layers, whose rows are computed one by one."""
+    model = {"path": str(tiny_folder(tmp_path, family))}
+    lines = stored_metrics(train(offline_run(tmp_path, method, rows=4, model=model, checkpoint={"every": 0})).folder)
+    assert lines[-1]["offline/loss"] < lines[1]["offline/loss"]
+
+
 def test_prompts_of_a_pair_are_computed_once(tmp_path: Path) -> None:
     (_, line) = stored_metrics(train(offline_run(tmp_path, "dpo", rows=3, data={"epochs": 1})).folder)
     told = strop.dry_run_offline(offline_run(tmp_path, "dpo", rows=3))

@@ -51,7 +51,7 @@ def missing_paths(text: str) -> list[str]:
 
 def unknown_keys(text: str) -> list[str]:
     """Dotted config keys in code spans that no run file may hold."""
-    known = {description.key.replace("[]", "") for description in describe()}
+    known = {description.key.replace("[]", "") for description in [*describe(), *describe(offline=True)]}
     tables = {key.rpartition(".")[0] for key in known}
     sections = {key.split(".")[0] for key in known}
     spans = [span.split("=")[0].replace("[]", "") for span in code_spans(text)]
