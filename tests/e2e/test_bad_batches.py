@@ -129,7 +129,7 @@ def of_sizes(*sizes: int) -> list[Group]:
 LEARNED: dict[str, list[Group]] = {
     "rewards_that_are_none": rewarded(None, 0.0, 1.0, 0.5),
     "whole_groups_of_none": [*rewarded(0.0, 1.0, 0.5, None)[:3], *rewarded(None, None, None, None)[3:]],
-    "rewards_that_hardly_differ": rewarded(0.3, 0.1 + 0.2, 0.3, 0.3),
+    "rewards_that_hardly_differ": rewarded(0.3, 0.3 + 1e-7, 0.3, 0.3),
     "empty_completions": changed(without_tokens, places=(0,)),
     "failed_samples_without_rows": changed(failed, places=(1,)),
     "single_tokens": changed(of_one_token),

@@ -21,7 +21,7 @@ from strop.algorithms.aggregation import token_weights
 from strop.algorithms.corrections import correction_weights, is_active, normalised
 from strop.algorithms.kl import adapted_coefficient, full_kl, kl_estimate
 from strop.algorithms.losses.kernel import PolicyLoss, Terms, ratio_metrics
-from strop.algorithms.losses.table import COVARIANCE_LOSSES, KNOWN_GRADIENT_LOSSES, policy_loss
+from strop.algorithms.losses.table import COVARIANCE_LOSSES, KNOWN_GRADIENT_LOSSES, READS_ALL_SAMPLES, policy_loss
 from strop.algorithms.mismatch import mismatch_metrics
 from strop.algorithms.selection import select_samples
 from strop.algorithms.shaping import shape_rewards
@@ -126,8 +126,12 @@ class PolicyGradient:
         return token_weights(num_tokens, self.settings.aggregation, self.settings.constant_length)
 
     def has_gradient(self, sample: Sample) -> bool:
-        """Without KL and entropy terms, a sample of advantage 0 moves nothing: its compute is saved."""
-        if self._has_kl_loss or self.settings.entropy_coefficient != 0 or self.settings.loss in COVARIANCE_LOSSES:
+        """Without KL and entropy terms, a sample of advantage 0 moves nothing in most losses: its compute is saved.
+
+        Nobody knows what a loss of the user's makes of it.
+        """
+        loss = self.settings.loss
+        if self._has_kl_loss or self.settings.entropy_coefficient != 0 or loss in READS_ALL_SAMPLES or ":" in loss:
             return True
         return any(row.advantages is not None and bool(row.advantages.any()) for row in sample.rows)
 

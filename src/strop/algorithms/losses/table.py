@@ -27,6 +27,9 @@ LOSSES: Mapping[str, str] = MappingProxyType(
 COVARIANCE_LOSSES = frozenset(("clip_cov", "kl_cov"))
 """Losses that choose tokens over the whole mini-batch before its update."""
 
+READS_ALL_SAMPLES = COVARIANCE_LOSSES | {"dro"}
+"""Losses that samples of advantage 0 matter to: they are in the covariances' means, and `dro` pulls them back."""
+
 KNOWN_GRADIENT_LOSSES = frozenset(("clip", "cispo", "dppo_tv", "dppo_kl", "gpg", "dro", "reinforce"))
 """Losses of single tokens whose gradient by a log-prob is -advantage wherever new and old log-probs are equal."""
 
