@@ -34,6 +34,7 @@ PACKAGES = (
     PackageRange("pyarrow", "26.0.1", ">=20", "parquet", "Parquet files"),
     PackageRange("reasoning-gym", "0.1.25", ">=0.1.25", "reasoning-gym", "reasoning_gym tasks"),
     PackageRange("httpx2", "2.16.2", ">=2.0", "judge", "judges behind a server"),
+    PackageRange("ray", "2.60.0", ">=2.50", "ray", "clusters"),
     PackageRange("jsonschema", "4.26.0", ">=4.25", "graders", "the grader json_schema"),
     PackageRange("math-verify", "0.9.0", ">=0.9", "graders", "the grader math_verify"),
     PackageRange("tensorboard", "2.21.0", ">=2.19", "tensorboard", "the sink tensorboard"),

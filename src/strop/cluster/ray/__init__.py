@@ -1,0 +1,1 @@
+"""Objects that live in Ray actors, driven by one controller."""
