@@ -1,7 +1,11 @@
 """Whole offline runs: they learn, resume bit by bit, depend on the batch alone, and refuse what they cannot use."""
 
 import json
+import os
 import shutil
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +175,28 @@ def test_samples_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
     source = {"type": "samples", "path": sampled, "minimum_reward": 0.0}
     with pytest.raises(DataError, match=r"must have the tokenizer of model\.path"):
         train(offline_run(tmp_path, model={"path": str(other)}, data={"source": source}))
+
+
+def test_ctrl_c_ends_a_run_between_two_steps_and_it_goes_on_from_there(tmp_path: Path) -> None:
+    config = offline_run(tmp_path, run={"steps": 2000}, data={"epochs": None}, checkpoint={"every": 1000})
+    lines = config.run.output_dir / "sft" / "metrics.jsonl"
+
+    def interrupt() -> None:
+        while not (lines.exists() and lines.read_text().count("\n") > 3):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    stopped = train(config)
+    thread.join()
+    assert stopped.was_interrupted
+    assert 3 <= stopped.steps < 2000
+    steps = stopped.steps + 2
+    resumed = train(changed(config, "run", steps=steps), resume=True)
+    whole = train(changed(config, "run", name="whole", steps=steps))
+    assert_same_tensors(checkpoint_tensors(resumed.folder), checkpoint_tensors(whole.folder))
+    assert stored_metrics(resumed.folder) == stored_metrics(whole.folder)
 
 
 # ------------------------------------------------------------------------------------ refused in seconds

@@ -11,7 +11,8 @@ import pytest
 
 from support.command import heavy_imports, processor_seconds, run_strop, source_environment
 
-COMMANDS = ("train", "eval", "generate", "grade", "samples", "export", "doctor", "config", "bench")
+TRAINING = ("train", "sft", "dpo", "ipo", "kto")
+COMMANDS = (*TRAINING, "eval", "generate", "grade", "samples", "export", "doctor", "config", "bench")
 RUN_FILE = """
 [model]
 path = "some/model"
@@ -49,6 +50,7 @@ def test_a_config_error_comes_before_any_heavy_import(tmp_path: Path) -> None:
     run_file.write_text(RUN_FILE)
     assert heavy_imports("train", str(run_file), "run.stepz=3") == []
     assert heavy_imports("train", str(run_file), "rollout.group_size=1") == []
+    assert heavy_imports("sft", str(run_file), "run.stepz=3") == []
 
 
 def test_a_config_error_is_a_message_and_exit_code_2(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ r"""KTO: single answers, desirable or not, valued against a reference point as p
 Source: Ethayarajh et al. 2024, "KTO: Model Alignment as Prospect Theoretic Optimization", arXiv:2402.01306, equation 8
 and the estimate of z0 below it: each prompt of the batch with the answer of another row of it. z0 bears no gradient.
 
-Deviations: z0 is one number for the whole batch, fixed before its first micro-batch; TRL and the paper's code take one
-a micro-batch. The mismatched answer is that of the row before, and of the last row for the first one, as in TRL; where
-a prompt leaves too little room for it, its end is cut. A batch of one row, which only the end of the data can make, has
+Deviations: z0 is one number for the whole batch, fixed before its first micro-batch; the paper and TRL take one a
+micro-batch. The mismatched answer is that of the row before, and of the last row for the first one, as in TRL; where a
+prompt leaves too little room for it, its end is cut. A batch of one row, which only the end of the data can make, has
 nothing to mismatch: z0 is 0 there, its lower bound. The mean is over the rows of the batch.
 """
 
