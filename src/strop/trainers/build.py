@@ -21,26 +21,19 @@ from strop.config.bundles import resolve_algorithm
 from strop.config.root import Config
 from strop.data import MixtureStream, PromptStream, build_stream
 from strop.devices import build_device
-from strop.distillation.teachers import Teachers, model_section, teacher_names
 from strop.errors import CheckpointError
-from strop.models.attention.self_check import check_packed_attention
-from strop.models.fused import fuse_layers
-from strop.models.load import load_policy
-from strop.models.lora import attach_adapters
-from strop.protocols import Algorithm, CheckpointPart, Device, PlanScorer
+from strop.protocols import CheckpointPart, Device
 from strop.records import Group
 from strop.rollout.native.engine import NativeEngine
 from strop.rollout.router import GatedRouter
 from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
+from strop.trainers.learner import build_learner, load_checked
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.state import TrainerState
 from strop.trainers.user_parts import named_algorithm
-from strop.training.fsdp2.critic import Fsdp2Critic
-from strop.training.fsdp2.critic_load import load_critic
 from strop.training.fsdp2.engine import Fsdp2Engine
-from strop.training.fsdp2.reference import AdapterFreeReference, FrozenReference
 from strop.transfer import InProcessTransfer
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
 
@@ -87,16 +80,14 @@ def build_run(config: Config, inputs: Inputs) -> Run:
     device = build_device(config.run.device)
     device.set_threads(config.run.threads)
     algorithm = named_algorithm(config)
-    hf_model = load_policy(config.model, config.rollout.stop_token_ids).hf_model
-    check_packed_attention(hf_model)
-    fuse_layers(hf_model)
+    hf_model = load_checked(config)
     engine = _rollout_engine(config, inputs, hf_model, device)
-    frozen = copy.deepcopy(hf_model) if algorithm.needs.reference and config.model.lora is None else None
-    policy = _train_engine(config, algorithm, hf_model, device)
+    learner = build_learner(config, hf_model, algorithm, device)
+    policy = learner.policy
     gate = LocalGate()
     proof = _proof(config, inputs, policy)
-    transfer = InProcessTransfer(_rollout_dtype(config))
-    publisher = Publisher(policy.export_weights, [Replica("sampler-0", engine)], transfer, proof, gate)
+    transfer = InProcessTransfer(policy.export_weights, _rollout_dtype(config))
+    publisher = Publisher([Replica("sampler-0", engine)], transfer, proof, gate)
     stream = build_stream(inputs.training, config.data, config.run.seed)
     roles = Roles(
         prompts=stream,
@@ -104,9 +95,9 @@ def build_run(config: Config, inputs: Inputs) -> Run:
         judge=inputs.judge,
         algorithm=algorithm,
         policy=policy,
-        reference=_reference(config, algorithm, policy, frozen, device),
-        critic=_critic(config, algorithm, device),
-        teachers=_teachers(config, device),
+        reference=learner.reference,
+        critic=learner.critic,
+        teachers=learner.teachers,
     )
     return Run(
         roles=roles,
@@ -165,52 +156,6 @@ def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel, d
     match config.rollout.type:
         case "native":
             return NativeEngine(sampler_model, config.rollout, inputs.text_of_tokens, max_length=inputs.max_length)
-
-
-def build_policy(config: Config, device: Device) -> Fsdp2Engine:
-    """Loads the policy alone, as a run builds it: what reads a checkpoint without training needs no more."""
-    return _train_engine(config, named_algorithm(config), load_policy(config.model).hf_model, device)
-
-
-def _train_engine(config: Config, algorithm: Algorithm, hf_model: PreTrainedModel, device: Device) -> Fsdp2Engine:
-    if config.model.lora is not None:
-        attach_adapters(hf_model, config.model.lora, config.run.seed)
-    match config.training.type:
-        case "fsdp2":
-            return Fsdp2Engine(
-                hf_model, config.training, temperature=config.rollout.temperature, device=device, needs=algorithm.needs
-            )
-
-
-def _reference(
-    config: Config, algorithm: Algorithm, policy: Fsdp2Engine, frozen: PreTrainedModel | None, device: Device
-) -> PlanScorer | None:
-    if not algorithm.needs.reference:
-        return None
-    if frozen is None:
-        return AdapterFreeReference(policy)
-    return FrozenReference(frozen, config.training, temperature=config.rollout.temperature, device=device)
-
-
-def _critic(config: Config, algorithm: Algorithm, device: Device) -> Fsdp2Critic | None:
-    if not algorithm.needs.values:
-        return None
-    return load_critic(config.model, config.critic, config.training, device=device, seed=config.run.seed)
-
-
-def _teachers(config: Config, device: Device) -> Teachers | None:
-    """Loads every teacher as the policy is loaded, frozen."""
-    section = config.distillation
-    if section is None:
-        return None
-    scorers: dict[str, PlanScorer] = {}
-    for name, teacher in zip(teacher_names(section), section.teachers, strict=True):
-        hf_model = load_policy(model_section(teacher)).hf_model
-        check_packed_attention(hf_model)
-        scorers[name] = FrozenReference(
-            hf_model, config.training, temperature=config.rollout.temperature, device=device
-        )
-    return Teachers(scorers, section.route_column)
 
 
 def _proof(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> WeightProof:

@@ -24,9 +24,10 @@ from strop.models.load import load_policy, load_tokenizer
 from strop.records import Group, Message, Prompt, SamplingParams
 from strop.rollout.native.engine import NativeEngine
 from strop.tasks import completion_text
-from strop.trainers.build import ENGINE_PART, build_policy, build_run
+from strop.trainers.build import ENGINE_PART, build_run
 from strop.trainers.evaluate import Evaluation
 from strop.trainers.inputs import prepare_inputs
+from strop.trainers.learner import build_policy
 from strop.trainers.offline.build import build_offline_policy
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.sampling import sample_group, stream_keys

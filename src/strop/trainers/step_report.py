@@ -1,7 +1,7 @@
 """What is measured of a whole step: its groups and updates, its time, its memory.
 
-Rewards, lengths and shares are over all that was generated (`reward/`, `length/`, `samples/`). Where some of it was left
-out, by dynamic sampling or a choice within groups, those over what was kept are reported too (`kept/`).
+Rewards, lengths and shares are over all that was generated (`reward/`, `length/`, `samples/`). Where some of it was
+left out, by dynamic sampling or a choice within groups, those over what was kept are reported too (`kept/`).
 """
 
 from strop.metrics import Metrics, maximum
