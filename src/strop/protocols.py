@@ -4,8 +4,8 @@ Each protocol has one to a handful of methods, written for the person who implem
 contract test suite in `tests/contract` that runs on every implementation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -121,6 +121,8 @@ class MicroBatchPlan:
     """
 
     micro_batches: tuple[PackedBatch, ...]
+    ranks: tuple[int, ...] = ()
+    """Which process computes each micro-batch, in ascending order; empty where one computes all."""
 
     @property
     def num_targets(self) -> int:
@@ -135,7 +137,14 @@ class MicroBatchPlan:
     def with_field(self, name: str, values: Sequence[torch.Tensor]) -> "MicroBatchPlan":
         """Returns the plan with one more target-aligned field on every micro-batch, [N] or [N, K] each."""
         pairs = zip(self.micro_batches, values, strict=True)
-        return MicroBatchPlan(tuple(batch.with_fields(**{name: part}) for batch, part in pairs))
+        return replace(self, micro_batches=tuple(batch.with_fields(**{name: part}) for batch, part in pairs))
+
+    def of_rank(self, rank: int) -> "MicroBatchPlan":
+        """Returns what one process computes: its part of the results stands where `ranks` names it."""
+        if not self.ranks:
+            return self if rank == 0 else MicroBatchPlan(())
+        pairs = zip(self.micro_batches, self.ranks, strict=True)
+        return MicroBatchPlan(tuple(batch for batch, owner in pairs if owner == rank))
 
 
 @dataclass(frozen=True)
@@ -451,16 +460,17 @@ class CheckpointStore(Protocol):
 
 
 class WeightTransfer(Protocol):
-    """Carries one full set of weights from the training engine to one rollout engine."""
+    """Carries full sets of weights from the training engine, whose stream it was made with, to rollout engines."""
 
     async def send(
-        self, weights: Callable[[], Iterator[WeightChunk]], receiver: RolloutEngine, version: int
-    ) -> tuple[WeightReceipt, WeightReceipt]:
-        """Streams the weights and returns what was sent and what the receiver says it holds.
+        self, receivers: Mapping[str, RolloutEngine], version: int, *, scale: float = 1.0
+    ) -> dict[str, tuple[WeightReceipt, WeightReceipt]]:
+        """Streams the weights to every receiver; returns by name what was sent and what the receiver says it holds.
 
-        `weights` starts a new stream at each call. The first receipt is the sender's account, computed from
-        the tensors as they were sent (cast or quantised); the second is the receiver's. Comparing the two is
-        the caller's business.
+        The first receipt is the sender's account, computed from the tensors as they were sent (scaled, cast or
+        quantised); the second is the receiver's. Comparing the two is the caller's business. `scale` multiplies every
+        floating-point weight before it is cast: a canary. Raises `transfer.DeliveryError` naming the receivers that
+        failed; the others then hold the old or the new set whole, or refuse to sample.
         """
 
 

@@ -2,47 +2,85 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
+from strop.errors import SyncError
 from strop.protocols import WeightTransfer
 from strop.records import WeightChunk, WeightReceipt
-from strop.transfer import InProcessTransfer, SendingAccount, buckets, discrepancies, weight_checksum
+from strop.transfer import (
+    DeliveryError,
+    InProcessTransfer,
+    SendingAccount,
+    buckets,
+    discrepancies,
+    weight_checksum,
+)
 from support.softmax_policy import Sampler, Trainer
 
-TRANSFERS = {"in_process": InProcessTransfer}
+Factory = Callable[..., WeightTransfer]
+TRANSFERS: dict[str, Factory] = {"in_process": InProcessTransfer}
 
 
 @pytest.fixture(params=sorted(TRANSFERS))
-def transfer(request: pytest.FixtureRequest) -> WeightTransfer:
-    return TRANSFERS[request.param]()
+def make_transfer(request: pytest.FixtureRequest) -> Factory:
+    return TRANSFERS[request.param]
 
 
-def test_the_receiver_holds_what_was_sent_and_the_books_balance(transfer: WeightTransfer) -> None:
-    trainer, sampler = Trainer(), Sampler(seed=5)
-    sent, received = asyncio.run(transfer.send(trainer.export_weights, sampler, 0))
-    assert all(torch.equal(trainer.weights[name], sampler.weights[name]) for name in trainer.weights)
-    assert sent.names == tuple(trainer.weights)
+def test_every_receiver_holds_what_was_sent_and_the_books_balance(make_transfer: Factory) -> None:
+    trainer, samplers = Trainer(), {"one": Sampler(seed=5), "other": Sampler(seed=6)}
+    books = asyncio.run(make_transfer(trainer.export_weights).send(samplers, 0))
+    for name, (sent, received) in books.items():
+        held = samplers[name].weights
+        assert all(torch.equal(trainer.weights[weight], held[weight]) for weight in trainer.weights)
+        assert sent.names == tuple(trainer.weights)
+        assert discrepancies(sent, received) == []
+
+
+def test_one_transfer_sends_version_after_version(make_transfer: Factory) -> None:
+    trainer, sampler = Trainer(), Sampler()
+    transfer = make_transfer(trainer.export_weights)
+    for version in range(3):
+        ((sent, received),) = asyncio.run(transfer.send({"one": sampler}, version)).values()
+        assert (sent.version, received.version, discrepancies(sent, received)) == (version, version, [])
+        trainer.step(0.1)
+
+
+def test_a_chunk_of_another_version_is_refused(make_transfer: Factory) -> None:
+    with pytest.raises(SyncError, match="embedding must be of version 3, got 0"):
+        asyncio.run(make_transfer(Trainer().export_weights).send({"one": Sampler()}, 3))
+
+
+def test_a_scale_reaches_the_receiver_and_its_books_and_leaves_the_trainer_alone(make_transfer: Factory) -> None:
+    trainer, sampler = Trainer(), Sampler()
+    before = trainer.weights["head"].clone()
+    ((sent, received),) = asyncio.run(
+        make_transfer(trainer.export_weights).send({"one": sampler}, 0, scale=1.5)
+    ).values()
+    assert torch.equal(sampler.weights["head"], before * 1.5)
+    assert torch.equal(trainer.weights["head"], before)
     assert discrepancies(sent, received) == []
 
 
-def test_each_send_starts_a_stream_of_its_own(transfer: WeightTransfer) -> None:
-    trainer, samplers = Trainer(), [Sampler(1), Sampler(2)]
+class Gone(Sampler):
+    """Fails half-way."""
 
-    async def send() -> list[tuple[WeightReceipt, WeightReceipt]]:
-        return [await transfer.send(trainer.export_weights, sampler, 0) for sampler in samplers]
-
-    assert [discrepancies(*books) for books in asyncio.run(send())] == [[], []]
-
-
-def test_a_chunk_of_another_version_is_refused(transfer: WeightTransfer) -> None:
-    with pytest.raises(ValueError, match="embedding must be of version 3, got 0"):
-        asyncio.run(transfer.send(Trainer().export_weights, Sampler(), 3))
+    def take(self, chunk: WeightChunk) -> None:
+        if chunk.name == "body":
+            raise ConnectionError("the worker is gone")
+        super().take(chunk)
 
 
-def test_weights_stream_one_at_a_time(transfer: WeightTransfer) -> None:
+def test_the_receiver_that_failed_is_named_and_no_other(make_transfer: Factory) -> None:
+    samplers = {"one": Sampler(), "other": Gone()}
+    with pytest.raises(DeliveryError, match="other: ConnectionError: the worker is gone") as failure:
+        asyncio.run(make_transfer(Trainer().export_weights).send(samplers, 0))
+    assert set(failure.value.failures) == {"other"}
+
+
+def test_weights_stream_one_at_a_time() -> None:
     alive: list[str] = []
 
     def stream() -> Iterator[WeightChunk]:
@@ -55,13 +93,14 @@ def test_weights_stream_one_at_a_time(transfer: WeightTransfer) -> None:
             alive.append(f"took {chunk.name}")
             super().take(chunk)
 
-    asyncio.run(transfer.send(stream, Watching(), 0))
+    asyncio.run(InProcessTransfer(stream).send({"one": Watching()}, 0))
     assert alive == [f"{what} {index}" for index in range(4) for what in ("made", "took")]
 
 
-def test_the_sender_casts_and_keeps_its_books_in_the_receiver_s_type() -> None:
+def test_the_sender_casts_and_keeps_its_books_in_the_receiver_s_type(make_transfer: Factory) -> None:
     trainer, sampler = Trainer(), Sampler()
-    sent, received = asyncio.run(InProcessTransfer(torch.bfloat16).send(trainer.export_weights, sampler, 0))
+    transfer = make_transfer(trainer.export_weights, torch.bfloat16)
+    ((sent, received),) = asyncio.run(transfer.send({"one": sampler}, 0)).values()
     assert sampler.weights["head"].dtype == torch.bfloat16
     assert discrepancies(sent, received) == []
     assert sent.checksums[0] != weight_checksum(trainer.weights["embedding"])
@@ -69,7 +108,7 @@ def test_the_sender_casts_and_keeps_its_books_in_the_receiver_s_type() -> None:
 
 def test_a_whole_number_type_is_no_type_for_weights() -> None:
     with pytest.raises(ValueError, match="must be a floating-point type"):
-        InProcessTransfer(torch.int8)
+        InProcessTransfer(Trainer().export_weights, torch.int8)
 
 
 # ------------------------------------------------------------------------------------------- books

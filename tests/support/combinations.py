@@ -106,9 +106,8 @@ def step_of(row: Row, session: Session, folder: Path) -> Stepped:
         ProbeSettings(session.inputs.training.rows[0].token_ids, 8, 0), lambda ids: policy.score_tokens([ids])[0], 1e-3
     )
     gate = LocalGate()
-    publisher = Publisher(
-        policy.export_weights, [Replica("sampler-0", run.engine)], InProcessTransfer(torch.float32), proof, gate
-    )
+    transfer = InProcessTransfer(policy.export_weights, torch.float32)
+    publisher = Publisher([Replica("sampler-0", run.engine)], transfer, proof, gate)
     run.cluster.run(publisher.start(0, canary=False))
     roles = replace(
         run.roles,

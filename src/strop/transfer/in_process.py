@@ -1,38 +1,45 @@
-"""Weights to a rollout engine in the same process: tensors are handed over, nothing is copied on the way.
+"""Weights to rollout engines in the same process: tensors are handed over, nothing is copied on the way.
 
-weights() --cast to the receiver's type--> account --> receiver.receive_weights --> receipt
+weights() --scale, cast--> account --> receiver.receive_weights --> receipt          one stream a receiver
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+import asyncio
+from collections.abc import Mapping
 
 import torch
 
 from strop.protocols import RolloutEngine
-from strop.records import WeightChunk, WeightReceipt
+from strop.records import WeightReceipt
 from strop.transfer.accounting import SendingAccount
+from strop.transfer.errors import DeliveryError
+from strop.transfer.source import Weights, outgoing, require_floating_point
+
+Books = tuple[WeightReceipt, WeightReceipt]
 
 
 class InProcessTransfer:
     """Implements `protocols.WeightTransfer` for engines that live beside the trainer."""
 
-    def __init__(self, dtype: torch.dtype | None = None) -> None:
-        """Keeps the receivers' floating-point type; None sends weights as they are trained."""
-        if dtype is not None and not dtype.is_floating_point:
-            raise ValueError(f"the receivers' type must be a floating-point type, got {dtype}")
-        self._dtype = dtype
+    def __init__(self, weights: Weights, dtype: torch.dtype | None = None) -> None:
+        """Takes the trainer's stream and the receivers' floating-point type; None sends weights as they are trained."""
+        self._weights = weights
+        self._dtype = require_floating_point(dtype)
 
     async def send(
-        self, weights: Callable[[], Iterator[WeightChunk]], receiver: RolloutEngine, version: int
-    ) -> tuple[WeightReceipt, WeightReceipt]:
-        """Streams the weights to one engine and returns the sender's and the receiver's account."""
-        account = SendingAccount()
-        received = await receiver.receive_weights(account.recorded(self._cast(weights()), version), version)
-        return account.receipt(version), received
+        self, receivers: Mapping[str, RolloutEngine], version: int, *, scale: float = 1.0
+    ) -> dict[str, Books]:
+        """Streams the weights to each engine and returns the books by name; see `protocols.WeightTransfer`."""
+        sent = await asyncio.gather(
+            *(self._send_one(engine, version, scale) for engine in receivers.values()), return_exceptions=True
+        )
+        outcomes = dict(zip(receivers, sent, strict=True))
+        failures = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, BaseException)}
+        if failures:
+            raise DeliveryError(failures)
+        return {name: outcome for name, outcome in outcomes.items() if not isinstance(outcome, BaseException)}
 
-    def _cast(self, chunks: Iterable[WeightChunk]) -> Iterator[WeightChunk]:
-        for chunk in chunks:
-            if self._dtype is None or not chunk.tensor.is_floating_point():
-                yield chunk
-            else:
-                yield replace(chunk, tensor=chunk.tensor.to(self._dtype))
+    async def _send_one(self, receiver: RolloutEngine, version: int, scale: float) -> Books:
+        account = SendingAccount()
+        stream = account.recorded(outgoing(self._weights, self._dtype, scale), version)
+        received = await receiver.receive_weights(stream, version)
+        return account.receipt(version), received

@@ -11,8 +11,8 @@ still the last one that was proven, and the error names the replica. Every wait 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
@@ -21,13 +21,10 @@ import numpy as np
 from strop.errors import SyncError
 from strop.metrics import Metrics, total
 from strop.protocols import RequestGate, WeightTransfer
-from strop.records import WeightChunk
-from strop.transfer import discrepancies
+from strop.records import WeightReceipt
+from strop.transfer import DeliveryError, discrepancies
 from strop.weight_sync.probe import SamplerReading
 from strop.weight_sync.proof import Replica, ReplicaReport, WeightProof, metrics_of
-
-Weights = Callable[[], Iterator[WeightChunk]]
-"""Starts a new stream of all weights, such as `TrainEngine.export_weights`."""
 
 CANARY_CACHE_SHARE = 0.01
 """Under the canary, a cached and an uncached log-prob may lie apart by this share of the movement that it causes:
@@ -82,7 +79,6 @@ class Publisher:
 
     def __init__(
         self,
-        weights: Weights,
         replicas: Sequence[Replica],
         transfer: WeightTransfer,
         proof: WeightProof,
@@ -93,9 +89,8 @@ class Publisher:
         """Takes the parts together; nothing is sent before `start`.
 
         Args:
-            weights: streams the trainer's weights; its chunks must carry the version that is published.
             replicas: the samplers, each with a name of its own.
-            transfer: how weights travel to one sampler.
+            transfer: how the trainer's weights travel; their chunks must carry the version that is published.
             proof: the probe and what was proven.
             gate: the door in front of all samplers.
             timeout_seconds: bound of every single wait for a sampler.
@@ -103,7 +98,6 @@ class Publisher:
         names = [replica.name for replica in replicas]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"there must be at least one replica and each must have its own name, got {names}")
-        self._weights = weights
         self._replicas = tuple(replicas)
         self._transfer = transfer
         self._proof = proof
@@ -131,7 +125,7 @@ class Publisher:
         """
 
         async def first() -> list[ReplicaReport]:
-            await self._update(self._weights, version)
+            await self._update(version)
             return await (self._prove_with_canary(version) if canary else self._prove())
 
         return await self._run(version, first)
@@ -140,7 +134,7 @@ class Publisher:
         """Brings the trainer's weights to every replica and proves it. Raises SyncError naming the replica."""
 
         async def update_and_prove() -> list[ReplicaReport]:
-            await self._update(self._weights, version)
+            await self._update(version)
             return await self._prove()
 
         return await self._run(version, update_and_prove)
@@ -171,15 +165,24 @@ class Publisher:
         await self._each(lambda replica: replica.engine.wake())
         await self._each(lambda replica: replica.engine.pause())
 
-    async def _update(self, weights: Weights, version: int) -> None:
+    async def _update(self, version: int, *, scale: float = 1.0) -> None:
         self._enter(SyncState.UPDATING)
-        books = await self._each(lambda replica: self._transfer.send(weights, replica.engine, version))
+        books = await self._send(version, scale)
         for name, (sent, received) in books.items():
             lines = discrepancies(sent, received)
             if lines:
                 more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
                 raise SyncError(f"{name} does not hold what was sent: {'; '.join(lines[:_MAX_LINES])}{more}")
         await self._each(lambda replica: replica.engine.resume())
+
+    async def _send(self, version: int, scale: float) -> dict[str, tuple[WeightReceipt, WeightReceipt]]:
+        engines = {replica.name: replica.engine for replica in self._replicas}
+        try:
+            return await asyncio.wait_for(self._transfer.send(engines, version, scale=scale), self._timeout_seconds)
+        except DeliveryError as error:
+            raise self._failure(error.failures) from error
+        except TimeoutError as error:
+            raise self._failure(dict.fromkeys(engines, error)) from error
 
     async def _prove(self) -> list[ReplicaReport]:
         started = await self._enter_proof()
@@ -195,10 +198,10 @@ class Publisher:
         started = await self._enter_proof()
         before = await self._readings()
         reports = self._judge(before)
-        await self._update(lambda: _perturbed(self._weights(), canary_scale(self._proof.bound)), version)
+        await self._update(version, scale=canary_scale(self._proof.bound))
         self._enter(SyncState.PROVING)
         self._require_moved(before, await self._readings())
-        await self._update(self._weights, version)
+        await self._update(version)
         self._enter(SyncState.PROVING)
         after = await self._readings()
         self._require_moved_back(before, after)
@@ -277,17 +280,19 @@ class Publisher:
         bounded = (asyncio.wait_for(call(replica), self._timeout_seconds) for replica in called)
         outcomes = await asyncio.gather(*bounded, return_exceptions=True)
         answers: dict[str, _Answer] = {}
-        failures: list[tuple[str, BaseException]] = []
+        failures: dict[str, BaseException] = {}
         for replica, outcome in zip(called, outcomes, strict=True):
             if isinstance(outcome, BaseException):
-                failures.append((replica.name, outcome))
+                failures[replica.name] = outcome
             else:
                 answers[replica.name] = outcome
         if failures:
-            told = "; ".join(f"{name}: {self._explain(error)}" for name, error in failures)
-            message = f"weights cannot be published, a sampler failed while {self._state}: {told}"
-            raise SyncError(message) from failures[0][1]
+            raise self._failure(failures) from next(iter(failures.values()))
         return answers
+
+    def _failure(self, failures: Mapping[str, BaseException]) -> SyncError:
+        told = "; ".join(f"{name}: {self._explain(error)}" for name, error in failures.items())
+        return SyncError(f"weights cannot be published, a sampler failed while {self._state}: {told}")
 
     def _explain(self, error: BaseException) -> str:
         if isinstance(error, TimeoutError):
@@ -306,11 +311,6 @@ def canary_scale(bound: float) -> float:
     uncached log-probs of a 135M model in float32 are 1e-3 apart).
     """
     return 1 + min(0.1, 200 * bound)
-
-
-def _perturbed(chunks: Iterator[WeightChunk], scale: float) -> Iterator[WeightChunk]:
-    for chunk in chunks:
-        yield replace(chunk, tensor=chunk.tensor * scale) if chunk.tensor.is_floating_point() else chunk
 
 
 def _movements(before: SamplerReading, after: SamplerReading) -> tuple[float, float]:

@@ -32,9 +32,8 @@ class Pairing:
             lambda token_ids: self.policy.score_tokens([token_ids])[0],
             default_bound(torch.float32),
         )
-        self.publisher = Publisher(
-            self.policy.export_weights, [Replica("sampler", self.sampler)], InProcessTransfer(), proof, LocalGate()
-        )
+        transfer = InProcessTransfer(self.policy.export_weights)
+        self.publisher = Publisher([Replica("sampler", self.sampler)], transfer, proof, LocalGate())
 
     def start(self) -> Metrics:
         return asyncio.run(self.publisher.start(self.policy.version))

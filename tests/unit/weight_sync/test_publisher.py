@@ -31,9 +31,8 @@ class Rig:
         self.proof = WeightProof(ProbeSettings(PROMPT, 24, seed=0), self.trainer.score, BOUND)
         replicas = [Replica(f"sampler {index}", engine) for index, engine in enumerate(self.samplers)]
         self.publisher = Publisher(
-            self.trainer.export_weights,
             replicas,
-            InProcessTransfer(),
+            InProcessTransfer(self.trainer.export_weights),
             self.proof,
             self.gate,
             timeout_seconds=timeout_seconds,
@@ -449,9 +448,8 @@ def test_a_resumed_run_proves_the_same_numbers(tmp_path: Path, stop_at: int) -> 
     second.trainer = first.trainer
     second.proof = WeightProof(ProbeSettings(PROMPT, 24, seed=0), first.trainer.score, BOUND)
     second.proof.load(tmp_path)
-    second.publisher = Publisher(
-        first.trainer.export_weights, [Replica("sampler 0", Sampler())], InProcessTransfer(), second.proof, LocalGate()
-    )
+    transfer = InProcessTransfer(first.trainer.export_weights)
+    second.publisher = Publisher([Replica("sampler 0", Sampler())], transfer, second.proof, LocalGate())
     second.start()
     assert trajectory(second, sizes[stop_at:]) == expected[stop_at:]
 
@@ -468,7 +466,7 @@ def test_replicas_must_have_names_of_their_own(names: list[str]) -> None:
     rig = Rig()
     replicas = [Replica(name, Sampler()) for name in names]
     with pytest.raises(ValueError, match="each must have its own name"):
-        Publisher(rig.trainer.export_weights, replicas, InProcessTransfer(), rig.proof, rig.gate)
+        Publisher(replicas, InProcessTransfer(rig.trainer.export_weights), rig.proof, rig.gate)
 
 
 def test_the_probe_is_cut_where_the_policy_was_least_sure() -> None:
