@@ -24,6 +24,7 @@ from strop.protocols import LossInputs, LossOutputs
 from strop.records import FinishState, Group, Sample
 from strop.trainers.step import Updated, prepare_update, update
 from support.combinations import not_finite
+from support.critic import critic_weights
 from support.runs import stored_metrics, tiny_run
 from support.tiny import tiny_model, tiny_row
 from support.training import assert_gradients_close
@@ -66,16 +67,26 @@ class Outcome:
 
     updated: Updated
     weights: dict[str, torch.Tensor]
+    """Of the policy and of the critic, afterwards."""
     moved: bool
+    """Whether the policy is another than before."""
 
 
-def outcome_of(settings: ResolvedAlgorithm, groups: Sequence[Group], model: PreTrainedModel | None = None) -> Outcome:
-    roles = update_roles(settings, model)
-    before = {name: weight.detach().clone() for name, weight in roles.policy.causal_lm.named_parameters()}
-    step = step_settings(updates=2, epochs=2)
+def outcome_of(
+    settings: ResolvedAlgorithm, groups: Sequence[Group], *, updates_per_batch: int = 2, epochs_per_batch: int = 2
+) -> Outcome:
+    roles = update_roles(settings)
+    policy = roles.policy.causal_lm
+    before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+    step = step_settings(updates=updates_per_batch, epochs=epochs_per_batch)
     updated = update(roles, step, prepare_update(roles, step, groups))
-    after = {name: weight.detach() for name, weight in roles.policy.causal_lm.named_parameters()}
-    return Outcome(updated, after, any(not torch.equal(after[name], before[name]) for name in after))
+    after = {name: weight.detach() for name, weight in policy.named_parameters()}
+    of_critic = {} if roles.critic is None else critic_weights(roles.critic)
+    return Outcome(
+        updated,
+        after | {f"critic {name}": weight for name, weight in of_critic.items()},
+        any(not torch.equal(after[name], before[name]) for name in after),
+    )
 
 
 def assert_sound(outcome: Outcome) -> None:
@@ -219,11 +230,21 @@ def test_huge_rewards_are_learned_from_or_their_update_is_skipped_and_told(
 
 def only_update(settings: ResolvedAlgorithm, groups: Sequence[Group]) -> Outcome:
     """One update: three that are skipped in a row end a run."""
-    roles = update_roles(settings)
-    before = {name: weight.detach().clone() for name, weight in roles.policy.causal_lm.named_parameters()}
-    updated = update(roles, step_settings(), prepare_update(roles, step_settings(), groups))
-    after = {name: weight.detach() for name, weight in roles.policy.causal_lm.named_parameters()}
-    return Outcome(updated, after, any(not torch.equal(after[name], before[name]) for name in after))
+    return outcome_of(settings, groups, updates_per_batch=1, epochs_per_batch=1)
+
+
+@of_every_part
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_and_got_past_the_judge_moves_nothing_and_is_told(
+    reward: float, advantage: str, loss: str
+) -> None:
+    """Only a loop of one's own can let it through. RAFT asks for the best sample alone, and infinity is."""
+    outcome = only_update(settings_of(advantage, loss), rewarded(0.0, 1.0, 0.5, reward))
+    assert all(bool(weight.isfinite().all()) for weight in outcome.weights.values())
+    if advantage != "best_of_n":
+        assert not outcome.moved
+        assert any("not finite" in note and "tiny-0" in note for note in outcome.updated.notes)
 
 
 @pytest.mark.parametrize("advantage", OF_ANY_SCALE)
