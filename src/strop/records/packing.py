@@ -58,13 +58,28 @@ def pack(groups: Sequence[Group], keys: Sequence[SampleKey], *, share_prefix: bo
     return builder.build(tuple(keys))
 
 
-def num_packed_tokens(rows: Sequence[Row], *, share_prefix: bool = True) -> int:
-    """Returns how many tokens the rows of one group take once packed together."""
+class PackedSize(NamedTuple):
+    """How much there is to compute in packed rows."""
+
+    num_tokens: int
+    num_pairs: int
+    """Tokens that attend to a token, themselves included, summed over the tokens."""
+    num_targets: int
+
+
+def packed_size(rows: Sequence[Row], *, share_prefix: bool = True) -> PackedSize:
+    """Returns what the rows of one group take once packed together."""
     builder = _Builder()
     entries = [_Entry(row, 0, (0, 0, 0)) for row in rows if row.num_sampled_tokens]
     for part in [entries] if share_prefix else [[entry] for entry in entries]:
         builder.add_tree(part)
-    return builder.num_tokens
+    num_pairs = sum(int(ordinals.sum()) for ordinals in builder.ordinals) + builder.num_tokens
+    return PackedSize(builder.num_tokens, num_pairs, sum(entry.row.num_sampled_tokens for entry in entries))
+
+
+def num_packed_tokens(rows: Sequence[Row], *, share_prefix: bool = True) -> int:
+    """Returns how many tokens the rows of one group take once packed together."""
+    return packed_size(rows, share_prefix=share_prefix).num_tokens
 
 
 def with_target_fields(

@@ -52,10 +52,17 @@ def plan_micro_batches(
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
-    bearing = [key for key in sorted(keys) if weights.get(key, 0.0) != 0 and _sample_tokens(groups, key)]
+    bearing = bearing_keys(groups, keys, weights)
     cuts = _cut(groups, bearing, max_tokens, share_prefix, whole_groups=whole_groups)
     batches = [pack(groups, cut, share_prefix=share_prefix) for cut in cuts]
     return MicroBatchPlan(tuple(_with_weights(batch, weights) for batch in batches))
+
+
+def bearing_keys(
+    groups: Sequence[Group], keys: Iterable[SampleKey], weights: Mapping[SampleKey, float]
+) -> list[SampleKey]:
+    """Returns the samples that bear loss, in order: with a weight and at least one sampled token."""
+    return [key for key in sorted(keys) if weights.get(key, 0.0) != 0 and _sample_tokens(groups, key)]
 
 
 def _sample_tokens(groups: Sequence[Group], key: SampleKey) -> int:
