@@ -44,11 +44,12 @@ def update_roles(
     model: PreTrainedModel | None = None,
     *,
     temperature: float = 1.0,
+    head: bool = True,
     **training: Any,
 ) -> Roles:
     """Returns the roles of the update half: a policy, and the reference and the critic that the algorithm needs.
 
-    The reference is not the policy, and the critic's head says something, so that what they say matters.
+    The reference is not the policy, and the critic says something (0 without `head`), so that it matters.
     """
     hf_model = tiny_model("llama") if model is None else model
     section = TrainingConfig(**{"learning_rate": 1e-2, "logprob_chunk_tokens": 64, **training})
@@ -58,7 +59,8 @@ def update_roles(
         reference = FrozenReference(_other(hf_model), section, temperature=temperature, device=device)
     if algorithm.needs.values:
         critic = Fsdp2Critic(_other(hf_model), CriticConfig(learning_rate=1e-2), section, device=device)
-        set_head(critic)
+        if head:
+            set_head(critic)
     policy = Fsdp2Engine(hf_model, section, temperature=temperature, device=device, needs=algorithm.needs)
     return Roles(
         prompts=None, sampler=None, judge=None, algorithm=algorithm, policy=policy, reference=reference, critic=critic
@@ -168,9 +170,10 @@ def measured(
     *,
     share_prefix: bool = True,
     temperature: float = 1.0,
+    head: bool = True,
 ) -> Measured:
     """Prepares the groups, moves the policy and the critic as an update would, and takes loss and gradients there."""
-    roles = update_roles(settings, temperature=temperature, micro_batch_tokens=max_tokens)
+    roles = update_roles(settings, temperature=temperature, head=head, micro_batch_tokens=max_tokens)
     prepared = prepared_and_moved(roles, groups, step_settings(max_tokens, epochs=2, share_prefix=share_prefix))
     plan = ready_plan(roles, prepared)
     metrics = roles.policy.forward_backward(plan, roles.algorithm.loss)
