@@ -5,7 +5,7 @@ import torch
 
 from strop.algorithms.build import build_algorithm
 from strop.config.algorithm import AlgorithmConfig
-from strop.config.bundles import resolve_algorithm
+from strop.config.bundles import BUNDLES, resolve_algorithm
 from strop.metrics import values
 from strop.protocols import LossInputs, LossOutputs
 from strop.training.fsdp2.engine import Fsdp2Engine
@@ -66,7 +66,7 @@ def test_announcing_the_gradient_of_the_loss_changes_nothing_but_the_work() -> N
     assert_gradients_close(actual, expected, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("name", sorted(set(BUNDLES) - {"gspo", "gmpo", "sapo", "clip_cov", "kl_cov"}))
 def test_the_algorithms_keep_the_gradient_that_they_announce(name: str) -> None:
     algorithm = build_algorithm(resolve_algorithm(AlgorithmConfig(name=name), max_new_tokens=8))
     assert algorithm.needs.on_policy_gradient_known
