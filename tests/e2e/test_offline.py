@@ -218,6 +218,12 @@ def test_a_broken_row_is_named_by_file_and_line_before_anything_is_written(tmp_p
     assert "2 of 9 rows skipped: bad" in str(strop.dry_run_offline(skipping))
 
 
+def test_held_out_rows_that_are_trained_on_are_told(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "mixed.jsonl", [*ROWS["sft"](2), *ROWS["sft"](3, first=50)])
+    config = offline_run(tmp_path, evaluation={"source": {"type": "jsonl", "path": path}})
+    assert "2 of the 5 held-out rows are training rows too" in strop.dry_run_offline(config).lines
+
+
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "batches of kto": ("kto", {"training": {"batch_size": 1}}, "training.batch_size must be at least 2 with kto"),
     "updates": ("sft", {"training": {"updates_per_batch": 2}}, "training.updates_per_batch does nothing"),

@@ -9,7 +9,7 @@ from strop.config.checks.offline import check_offline
 from strop.config.offline import OfflineConfig, OfflineSource, SamplesSource, SftConfig
 from strop.data import ChatRenderer, read_source
 from strop.data.offline.columns import ColumnReader
-from strop.data.offline.examples import ExampleReport, ExampleRules, ExampleTable, build_examples
+from strop.data.offline.examples import Example, ExampleReport, ExampleRules, ExampleTable, build_examples
 from strop.data.offline.render import ConversationRenderer
 from strop.data.offline.stored import read_stored
 from strop.errors import ConfigError
@@ -27,8 +27,8 @@ class OfflineInputs:
     training_report: ExampleReport
     evaluation: ExampleTable | None
     evaluation_report: ExampleReport | None
-    notice: str | None
-    """What should be told of the tokenizer."""
+    notices: tuple[str, ...]
+    """What should be told beside the counts."""
 
     def total_steps(self, config: OfflineConfig) -> int:
         """How many updates the run has: passes over the data, bounded by `run.steps`."""
@@ -54,7 +54,22 @@ def prepare_offline(config: OfflineConfig) -> OfflineInputs:
     evaluation, evaluation_report = None, None
     if config.evaluation is not None:
         evaluation, evaluation_report = reader.read(config.evaluation.source, config.evaluation.limit, "evaluation")
-    return OfflineInputs(stops, training, training_report, evaluation, evaluation_report, reader.chat.notice)
+    notices = [reader.chat.notice, _overlap(training, evaluation)]
+    told = tuple(notice for notice in notices if notice is not None)
+    return OfflineInputs(stops, training, training_report, evaluation, evaluation_report, told)
+
+
+def _overlap(training: ExampleTable, evaluation: ExampleTable | None) -> str | None:
+    """Says how many held-out rows are training rows too; None where there is none."""
+    if evaluation is None:
+        return None
+    trained = {_tokens(example) for example in training.examples}
+    num_shared = sum(_tokens(example) in trained for example in evaluation.examples)
+    return f"{num_shared} of the {len(evaluation)} held-out rows are training rows too" if num_shared else None
+
+
+def _tokens(example: Example) -> tuple[bytes, ...]:
+    return tuple(row.token_ids.tobytes() for row in example.rows)
 
 
 class _Reader:

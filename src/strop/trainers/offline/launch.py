@@ -81,11 +81,9 @@ def describe(config: OfflineConfig, inputs: OfflineInputs) -> list[str]:
         f"{inputs.total_steps(config)} steps{passes}",
         f"answers end with: {inputs.stops}",
     ]
-    if inputs.notice is not None:
-        lines.append(inputs.notice)
     if inputs.evaluation_report is not None:
         lines += [f"evaluation: {line}" for line in inputs.evaluation_report.lines()]
-    return lines
+    return [*lines, *inputs.notices]
 
 
 def _method_line(section: SftConfig | DpoConfig | IpoConfig | KtoConfig) -> str:
