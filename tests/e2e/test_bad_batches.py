@@ -180,6 +180,33 @@ def test_a_batch_that_says_nothing_moves_nothing(batch: str, advantage: str, los
     assert outcome.moved == (advantage in taught)
 
 
+WITH_TERMS: dict[str, dict[str, Any]] = {
+    "kl_in_the_reward_of_a_critic": {"advantage": "gae", "kl_placement": "reward", "kl_estimator": "k1"},
+    "kl_in_the_reward_of_tokens": {
+        "advantage": "optimal_token_baseline",
+        "loss": "gspo",
+        "kl_placement": "reward",
+        "kl_estimator": "abs",
+    },
+    "full_kl_entropy_and_corrections": {
+        "loss": "gmpo",
+        "kl_estimator": "full",
+        "kl_top_k": 4,
+        "entropy_coefficient": 0.01,
+        "correction": {"weight": "sequence", "sequence_band": [0.1, 9.0], "normalise": True},
+    },
+}
+
+
+@pytest.mark.parametrize("terms", WITH_TERMS)
+@pytest.mark.parametrize("batch", [*LEARNED, *UNLEARNED])
+def test_terms_of_kl_and_entropy_and_corrections_bear_bad_batches_too(batch: str, terms: str) -> None:
+    groups = LEARNED[batch] if batch in LEARNED else UNLEARNED[batch][0]
+    outcome = outcome_of(resolved(kl_coefficient=0.1, **WITH_TERMS[terms]), groups)
+    assert_sound(outcome)
+    assert outcome.moved or batch in UNLEARNED
+
+
 @of_every_part
 def test_where_every_sample_is_masked_nothing_moves(advantage: str, loss: str) -> None:
     settings = settings_of(advantage, loss, truncated="mask")
