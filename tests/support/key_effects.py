@@ -282,6 +282,9 @@ TRAINING = {
     "training.gradient_checkpointing": Effect(
         ["training.gradient_checkpointing=true"], called("aten.silu.default"), run=operations
     ),
+    "training.shard_size": refused(
+        "training.shard_size must divide the number of training processes (1), got 2", "training.shard_size=2"
+    ),
     "training.logprob_chunk_tokens": Effect(
         ["training.logprob_chunk_tokens=4"], called("aten.mm.default"), run=operations
     ),

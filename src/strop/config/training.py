@@ -40,6 +40,8 @@ class TrainingConfig(Section):
     """Passes over one batch."""
     gradient_checkpointing: bool = False
     """Computes activations again in the backward pass instead of keeping them."""
+    shard_size: int | None = Field(default=None, ge=1)
+    """Training processes that hold one copy of the model between them; all of them where it is left out."""
     logprob_chunk_tokens: int = Field(default=512, ge=1)
     """Predictions whose logits exist at the same time."""
     max_skipped_updates: int = Field(default=3, ge=1)

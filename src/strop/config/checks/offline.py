@@ -71,6 +71,8 @@ def _check_training(config: OfflineConfig) -> Iterator[Refusal]:
                 "offline, a batch is one update",
                 "Set training.batch_size, and data.epochs for more passes.",
             )
+    if given(training, "shard_size"):
+        yield does_nothing("training.shard_size", "an offline run is one process", "Leave it out.")
     if training.schedule == "constant":
         for key in ("schedule_updates", "minimum_learning_rate"):
             if given(training, key):

@@ -21,6 +21,17 @@ def check_training(config: Config) -> Iterator[Refusal]:
             f"must be at most rollout.prompts_per_step ({num_prompts}), got {training.updates_per_batch}",
             "Lower it, or raise the other: a batch is cut between prompts.",
         )
+    yield from check_shard_size(training, num_trainers=1)
+
+
+def check_shard_size(training: TrainingConfig, num_trainers: int) -> Iterator[Refusal]:
+    """Yields a refusal where the training processes cannot be parted into groups that hold the model."""
+    if training.shard_size is not None and num_trainers % training.shard_size:
+        yield Refusal(
+            "training.shard_size",
+            f"must divide the number of training processes ({num_trainers}), got {training.shard_size}",
+            "Leave it out to part every weight over all of them.",
+        )
 
 
 def _check_constant_schedule(training: TrainingConfig) -> Iterator[Refusal]:

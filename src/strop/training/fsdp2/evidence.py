@@ -37,3 +37,16 @@ class UpdateEvidence:
         flags = torch.tensor([self.bore_loss, bool(self.suspects)], dtype=torch.int32, device=device.torch_device)
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags[0]), bool(flags[1])
+
+    def to_blame(self) -> tuple[SampleKey, ...]:
+        """Returns the suspects of all processes; where none has any, all samples: any may have overflowed."""
+        suspects, keys = _of_all_processes(self.suspects), _of_all_processes(self.keys)
+        return tuple(suspects or keys)
+
+
+def _of_all_processes(keys: list[SampleKey]) -> list[SampleKey]:
+    if num_processes() == 1:
+        return keys
+    found: list[list[SampleKey]] = [[] for _ in range(num_processes())]
+    dist.all_gather_object(found, keys)
+    return sorted(key for part in found for key in part)

@@ -9,6 +9,7 @@ from strop.protocols import Device, MicroBatchPlan, Scores
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer
+from strop.training.fsdp2.sharding import shard
 
 
 class FrozenReference:
@@ -24,7 +25,9 @@ class FrozenReference:
             chunk_tokens=config.logprob_chunk_tokens,
             shares_prefixes=supports_shared_prefix(causal_lm.config),
         )
-        self._scorer = PolicyScorer(module.to(device.torch_device), device, temperature)
+        module = module.to(device.torch_device)
+        shard(module, causal_lm, device, config.shard_size)
+        self._scorer = PolicyScorer(module, device, temperature)
 
     def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
         """Scores the targets with the reference at the rollout temperature."""

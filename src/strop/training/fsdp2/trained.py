@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from strop.config.training import TrainingConfig
 from strop.protocols import Device, UpdateReport
 from strop.records import PackedBatch
+from strop.records.packing import SampleKey
 from strop.training.errors import TooManySkippedUpdates
 from strop.training.fsdp2.checks import require_deterministic
 from strop.training.fsdp2.evidence import UpdateEvidence
@@ -56,7 +57,7 @@ class TrainedModule:
         require_deterministic(hf_model)
         _set_mode(hf_model, config)
         self.module = module.to(device.torch_device)
-        shard(module, hf_model, device)
+        shard(module, hf_model, device, config.shard_size)
         self.config = config
         self.device = device
         trained = {name: weight for name, weight in named.named_parameters() if weight.requires_grad}
@@ -90,7 +91,7 @@ class TrainedModule:
         learning_rate = learning_rate_at(self.num_updates, self.config)
         norm = self.optimizer.gradient_norm() if bore_loss else 0.0
         if suspicious or not math.isfinite(norm):
-            report = self._skip(evidence, norm, learning_rate)
+            report = self._skip(evidence.to_blame(), norm, learning_rate, suspicious=suspicious)
         elif not bore_loss:
             report = UpdateReport(norm, learning_rate, applied=False, reason="no target bore loss")
         else:
@@ -101,14 +102,15 @@ class TrainedModule:
         self.optimizer.clear_gradients()
         return report
 
-    def _skip(self, evidence: UpdateEvidence, norm: float, learning_rate: float) -> UpdateReport:
-        """Leaves the weights as they are; where every loss was finite, any sample may have overflowed below it."""
+    def _skip(
+        self, suspects: tuple[SampleKey, ...], norm: float, learning_rate: float, *, suspicious: bool
+    ) -> UpdateReport:
+        """Leaves the weights as they are."""
         self._num_skipped += 1
-        if evidence.suspects:
+        if suspicious:
             reason = "a loss or an output was not finite"
         else:
             reason = "the gradient was not finite though every loss was"
-        suspects = tuple(evidence.suspects or evidence.keys)
         if self._num_skipped >= self.config.max_skipped_updates:
             self.optimizer.clear_gradients()
             raise TooManySkippedUpdates(self._num_skipped, suspects, self._section)
