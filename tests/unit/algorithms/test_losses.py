@@ -26,7 +26,7 @@ SETTINGS: dict[str, ResolvedAlgorithm] = {
     "sapo": replace(BUNDLES["sapo"], negative_temperature=2.0),
     "dppo_tv": replace(BUNDLES["dppo"], clip_low=0.02, clip_high=0.04),
     "dppo_kl": replace(BUNDLES["dppo"], loss="dppo_kl", clip_low=0.002, clip_high=0.004),
-    "clip_cov": BUNDLES["clip_cov"],
+    "clip_cov": replace(BUNDLES["clip_cov"], clip_low=0.2, clip_high=0.2),
     "kl_cov": replace(BUNDLES["kl_cov"], penalty=0.7),
     "gpg": BUNDLES["gpg"],
     "dro": BUNDLES["dro"],

@@ -17,7 +17,9 @@ from strop.records import Group, PackedBatch, Sample
 from strop.records.packing import SampleKey, pack, with_target_fields
 from support.tiny import tiny_groups, tiny_row
 
-CLIP_COV = replace(BUNDLES["clip_cov"], covariance_share=0.1, covariance_low=0.1, covariance_high=2.0)
+CLIP_COV = replace(
+    BUNDLES["clip_cov"], clip_low=0.2, clip_high=0.2, covariance_share=0.1, covariance_low=0.1, covariance_high=2.0
+)
 KL_COV = replace(BUNDLES["kl_cov"], covariance_share=0.1)
 CUTS: tuple[Sequence[Sequence[int]], ...] = (
     [[0, 1, 2, 3, 4, 5, 6, 7]],
