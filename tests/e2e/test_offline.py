@@ -228,6 +228,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "batches of kto": ("kto", {"training": {"batch_size": 1}}, "training.batch_size must be at least 2 with kto"),
     "updates": ("sft", {"training": {"updates_per_batch": 2}}, "training.updates_per_batch does nothing"),
     "epochs": ("sft", {"training": {"epochs_per_batch": 2}}, "training.epochs_per_batch does nothing"),
+    "processes": ("sft", {"training": {"shard_size": 1}}, "training.shard_size does nothing"),
     "endless": ("sft", {"data": {"epochs": None}}, "run.steps must be given where data.epochs is left open"),
     "column": ("sft", {"data": {"columns": {"mesages": "m"}}}, "got 'mesages'. Did you mean messages"),
     "sampler": ("sft", {"model": {"rollout_dtype": "bfloat16"}}, "model.rollout_dtype does nothing"),
