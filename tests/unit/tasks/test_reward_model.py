@@ -155,6 +155,24 @@ def test_groups_that_are_judged_at_once_share_batches_and_keep_their_scores(tmp_
     assert together == [pytest.approx(own, abs=1e-5) for own in apart]
 
 
+def test_a_group_that_comes_when_the_last_one_is_just_done_is_scored_too(tmp_path: Path) -> None:
+    reward = made_reward(reward_folder(tmp_path, "llama"))
+
+    async def one_behind_the_other() -> list[list[RewardPart]]:
+        return [await reward(stopped_group(1), ["four"]) for _ in range(3)]
+
+    async def at_many_moments() -> list[list[RewardPart]]:
+        async def late(turns: int) -> list[RewardPart]:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return await reward(stopped_group(1), ["four"])
+
+        return await asyncio.gather(*(late(turns) for turns in range(24)))
+
+    found = [values(parts)[0] for work in (one_behind_the_other, at_many_moments) for parts in asyncio.run(work())]
+    assert found == pytest.approx([found[0]] * 27, abs=1e-5)
+
+
 def test_a_conversation_that_is_too_long_is_invalid_and_the_others_are_not(tmp_path: Path) -> None:
     reward = made_reward(reward_folder(tmp_path))
     [short, long] = judged(reward, stopped_group(2), ["four", "four " * MAX_LENGTH])

@@ -3,7 +3,7 @@
     groups judged in one turn of the loop --> waiting --> pump: batch, let the loop turn, batch, ... --> scores
 
 The weights are loaded with the first group. The pump is a task that the first group starts and that ends when nothing
-waits; what it raises reaches everybody who waits.
+waits. Each pump has requests of its own: what it raises reaches everybody who waits for it, and nobody else.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -43,7 +44,7 @@ class ScoringModel:
         self._reader = ConversationReader(self._found.tokenizer, section, reward)
         self._scorer: RowScorer | None = None
         self._waiting: list[_Request] = []
-        self._taken: list[_Request] = []
+        """What the newest pump has to answer."""
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -58,39 +59,30 @@ class ScoringModel:
     async def score(self, rows: Sequence[TokenRow]) -> list[float]:
         """The scores of rows that are not too long, in order, as each has alone; normalised by `mean` and `scale`."""
         loop = asyncio.get_running_loop()
+        if self._pump is None or self._pump.done():
+            self._waiting = []
+            self._pump = loop.create_task(self._run(self._waiting))
+            self._pump.add_done_callback(partial(_pass_on, self._waiting))
         request = _Request(rows, loop.create_future())
         self._waiting.append(request)
-        if self._pump is None or self._pump.done():
-            self._pump = loop.create_task(self._run())
-            self._pump.add_done_callback(self._ended)
         return await request.scores
 
-    async def _run(self) -> None:
+    async def _run(self, waiting: list[_Request]) -> None:
         await asyncio.sleep(0)
         scorer = self._loaded()
-        while self._waiting:
-            self._taken, self._waiting = self._waiting, []
-            rows = [row for request in self._taken for row in request.rows]
+        while waiting:
+            taken = list(waiting)
+            rows = [row for request in taken for row in request.rows]
             scores = [math.nan] * len(rows)
             for places, values in scorer.batches(rows):
                 for place, value in zip(places, values, strict=True):
                     scores[place] = (value - self._section.mean) / self._section.scale
                 await asyncio.sleep(0)
-            for request in self._taken:
+            for request in taken:
                 own, scores = scores[: len(request.rows)], scores[len(request.rows) :]
                 if not request.scores.done():
                     request.scores.set_result(own)
-
-    def _ended(self, pump: "asyncio.Task[None]") -> None:
-        """Passes what ended the pump early on to everybody who waits."""
-        error = None if pump.cancelled() else pump.exception()
-        waiting = [request.scores for request in (*self._taken, *self._waiting) if not request.scores.done()]
-        self._taken, self._waiting = [], []
-        for scores in waiting:
-            if error is None:
-                scores.cancel()
-            else:
-                scores.set_exception(error)
+            del waiting[: len(taken)]
 
     def _loaded(self) -> RowScorer:
         if self._scorer is None:
@@ -103,6 +95,18 @@ class ScoringModel:
                 last_id=last_id if isinstance(last_id, int) else None,
             )
         return self._scorer
+
+
+def _pass_on(waiting: list[_Request], pump: "asyncio.Task[None]") -> None:
+    """Tells everybody who still waits for a pump what ended it."""
+    error = None if pump.cancelled() else pump.exception()
+    for request in waiting:
+        if request.scores.done():
+            continue
+        if error is None:
+            request.scores.cancel()
+        else:
+            request.scores.set_exception(error)
 
 
 class ModelReward:
