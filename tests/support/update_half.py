@@ -23,6 +23,7 @@ from strop.records.packing import with_target_fields
 from strop.trainers.passes import ready
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.step import PreparedUpdate, prepare_update
+from strop.training.costs import ComputeCosts
 from strop.training.fsdp2.critic import Fsdp2Critic
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.reference import FrozenReference
@@ -82,7 +83,7 @@ def jolt(module: nn.Module, *, seed: int = 3, scale: float = 0.02) -> None:
 
 
 def step_settings(
-    max_tokens: int = AT_ONCE, *, updates: int = 1, epochs: int = 1, share_prefix: bool = True
+    max_tokens: int = AT_ONCE, *, updates: int = 1, epochs: int = 1, share_prefix: bool = True, num_ranks: int = 1
 ) -> StepSettings:
     """How a step updates; what it samples is of no interest here."""
     return StepSettings(
@@ -95,6 +96,8 @@ def step_settings(
         epochs_per_batch=epochs,
         micro_batch_tokens=max_tokens,
         share_prefix=share_prefix,
+        num_ranks=num_ranks,
+        costs=ComputeCosts(pair=0.01, target=0.1),
     )
 
 

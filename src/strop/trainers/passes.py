@@ -14,7 +14,7 @@ from strop.protocols import MicroBatchPlan, PlanScorer
 from strop.records import Group
 from strop.records.packing import SampleKey, with_target_fields
 from strop.trainers.roles import Roles, StepSettings
-from strop.training.plan import plan_micro_batches
+from strop.training.balance import plan_over_ranks
 
 
 def score_rows(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -> tuple[list[Group], Metrics]:
@@ -109,8 +109,14 @@ def _with_policy_logprobs(roles: Roles, plan: MicroBatchPlan, name: str) -> Micr
 def _plan(
     groups: Sequence[Group], keys: Sequence[SampleKey], weights: dict[SampleKey, float], settings: StepSettings
 ) -> MicroBatchPlan:
-    return plan_micro_batches(
-        groups, keys, weights, max_tokens=settings.micro_batch_tokens, share_prefix=settings.share_prefix
+    return plan_over_ranks(
+        groups,
+        keys,
+        weights,
+        num_ranks=settings.num_ranks,
+        costs=settings.costs,
+        max_tokens=settings.micro_batch_tokens,
+        share_prefix=settings.share_prefix,
     )
 
 

@@ -1,11 +1,12 @@
 """Who does what in a step, and how much of it: what every schedule is given."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from strop.distillation.teachers import Teachers
-from strop.protocols import Algorithm, Critic, PlanScorer, PromptSource, Sampler, TrainEngine
+from strop.protocols import Algorithm, Critic, PlanScorer, PolicyUpdater, PromptSource, Sampler
 from strop.records import Group, SamplingParams
+from strop.training.costs import ComputeCosts
 
 Judge = Callable[[Group], Awaitable[Group]]
 """Returns the group with rewards on its samples."""
@@ -19,7 +20,7 @@ class Roles:
     sampler: Sampler
     judge: Judge
     algorithm: Algorithm
-    policy: TrainEngine
+    policy: PolicyUpdater
     reference: PlanScorer | None = None
     critic: Critic | None = None
     teachers: Teachers | None = None
@@ -38,3 +39,7 @@ class StepSettings:
     epochs_per_batch: int
     micro_batch_tokens: int
     share_prefix: bool
+    num_ranks: int = 1
+    """Processes that train together; each computes its part of a plan."""
+    costs: ComputeCosts = field(default_factory=ComputeCosts)
+    """Of the policy: what work is shared out by."""

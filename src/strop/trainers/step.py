@@ -22,6 +22,7 @@ from strop.trainers.passes import attach_old, plan_critic, plan_mini_batch, read
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.sampling import judge_for_training, sample_for_training
 from strop.trainers.updates import naming_prompts, skip_note, update_critic, update_metrics
+from strop.training.balance import balance_metrics
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,14 @@ def update(roles: Roles, settings: StepSettings, prepared: PreparedUpdate) -> Up
             notes += skip_note(reports[-1], part)
     merged = merge(metrics)
     roles.algorithm.observe(merged, sum(len(group.samples) for group in prepared.groups))
-    measured = merged | effective_shares(merged) | update_metrics(reports, plans)
+    measured = merged | effective_shares(merged) | update_metrics(reports, plans) | _balance(settings, plans)
     return Updated(prepared.groups, measured, reports, notes)
+
+
+def _balance(settings: StepSettings, plans: Sequence[MicroBatchPlan]) -> Metrics:
+    if settings.num_ranks == 1:
+        return {}
+    return merge(balance_metrics(plan, settings.num_ranks, settings.costs) for plan in plans)
 
 
 def split_evenly(groups: Sequence[Group], num_parts: int) -> list[list[Group]]:
