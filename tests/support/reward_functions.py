@@ -1,8 +1,11 @@
 """Reward functions as people write them, good and bad. Loaded in child processes: imports nothing heavy."""
 
 import asyncio
+import contextlib
 import ctypes
+import numbers
 import os
+import signal
 import time
 from typing import Any
 
@@ -106,6 +109,72 @@ async def doing_async(completion: str) -> float:
     await asyncio.sleep(60 if completion == "slow" else 0)
     if completion == "raise":
         raise ValueError("as told")
+    return 1.0
+
+
+class _Unreadable:
+    """A number whose text and value cannot be had."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __float__(self) -> float:
+        raise RuntimeError("no value")
+
+
+numbers.Real.register(_Unreadable)
+
+
+class _NoText:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def raising_async(completion: str) -> Any:
+    """Ends as the completion says."""
+    await asyncio.sleep(0)
+    match completion:
+        case "cancelled":
+            raise asyncio.CancelledError("by a library")
+        case "exit":
+            raise SystemExit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "out of time":
+            raise TimeoutError("my client gave up after 1 s")
+        case "cancels itself":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        case "no text":
+            return _NoText()
+        case "no value":
+            return _Unreadable()
+        case "Ctrl-C":
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(1)
+    return 1.0
+
+
+async def changing_async(completion: str, prompt: list[dict[str, str]], meta: dict[str, int]) -> float:
+    """Changes what it was given, and says how often that was done before."""
+    meta["calls"] += 1
+    prompt[0]["content"] += "!"
+    return float(meta["calls"] + prompt[0]["content"].count("!"))
+
+
+async def changing_group_async(
+    completions: list[str], prompts: list[list[dict[str, str]]], meta: list[dict[str, int]]
+) -> list[float]:
+    return [await changing_async("", prompts[0], meta[0])] * len(completions)
+
+
+async def stubborn_async(completion: str) -> float:
+    """Does not end when it is cancelled, for some seconds."""
+    for _ in range(3):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.5)
     return 1.0
 
 

@@ -17,14 +17,14 @@ from inspect import Parameter
 from typing import Any
 
 from strop.records import Group, RewardPart, Sample
+from strop.tasks.awaited import outcome_of
 from strop.tasks.call_plan import CallPlan
 from strop.tasks.isolation.lane import LOAD_SECONDS
 from strop.tasks.isolation.limits import CallLimits
 from strop.tasks.isolation.outcome import Outcome
 from strop.tasks.isolation.pool import Pool
 from strop.tasks.load_function import FunctionError, absolute_location, load_function
-from strop.tasks.parts import failed_part, lost_part, part_of, place_of
-from strop.tasks.returned import read_list, read_number
+from strop.tasks.parts import lost_part, part_of, place_of
 from strop.tasks.user_function import calling, describing
 
 _KINDS = {
@@ -80,29 +80,17 @@ class FunctionReward:
         outcomes = await self._call(calls, None)
         return [self._part(group, sample, outcome, 0) for sample, outcome in zip(group.samples, outcomes, strict=True)]
 
-    async def _call(self, calls: list[dict[str, Any]], num_samples: int | None) -> list[Outcome | Exception]:
-        """Calls the function with each of the arguments; an async one raises here, and what it raises is data."""
+    async def _call(self, calls: list[dict[str, Any]], num_samples: int | None) -> list[Outcome]:
+        """Calls the function with each of the arguments; what it raises is data."""
+        seconds = self._limits.timeout_seconds
         if self._awaited is not None:
-            return await asyncio.gather(*(self._await(arguments, num_samples) for arguments in calls))
+            awaited = (outcome_of(self._awaited, arguments, num_samples, seconds) for arguments in calls)
+            return await asyncio.gather(*awaited)
         both = [(arguments, num_samples) for arguments in calls]
-        return [*await self._pool.run(self._calling, both, timeout_seconds=self._limits.timeout_seconds)]
+        return await self._pool.run(self._calling, both, timeout_seconds=seconds)
 
-    async def _await(self, arguments: dict[str, Any], num_samples: int | None) -> Outcome | Exception:
-        assert self._awaited is not None
-        start = asyncio.get_running_loop().time()
-        try:
-            returned = await asyncio.wait_for(self._awaited(**arguments), self._limits.timeout_seconds)
-        except TimeoutError:
-            return Outcome(error=f"must return within {self._limits.timeout_seconds:g} seconds, and did not")
-        except Exception as error:  # noqa: BLE001 - the boundary where a failed call becomes data
-            return error
-        value = [read_number(returned)] if num_samples is None else read_list(returned, num_samples)
-        return Outcome(value, seconds=asyncio.get_running_loop().time() - start)
-
-    def _part(self, group: Group, sample: Sample, outcome: Outcome | Exception, number: int) -> RewardPart:
+    def _part(self, group: Group, sample: Sample, outcome: Outcome, number: int) -> RewardPart:
         place = place_of(self.name, group.prompt.prompt_id, sample.index)
-        if isinstance(outcome, Exception):
-            return failed_part(outcome, place)
         if outcome.error is not None:
             return lost_part(outcome.error, place, outcome.seconds)
         value, problem = outcome.value[number]

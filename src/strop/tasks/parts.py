@@ -3,9 +3,8 @@
 A failure is data. It is never an exception that ends a run, and never a 0 that trains on a mistake.
 """
 
-import traceback
-
 from strop.records import RewardPart
+from strop.tasks.isolation.told import told
 from strop.tasks.returned import Returned
 
 
@@ -17,8 +16,7 @@ def part_of(returned: Returned, place: str, seconds: float = 0.0) -> RewardPart:
 
 def failed_part(error: BaseException, place: str, seconds: float = 0.0) -> RewardPart:
     """The part of a call that raised: its error holds the place, the exception and the traceback."""
-    trace = "".join(traceback.format_exception(error))
-    return lost_part(f"{type(error).__name__}: {error}\n{trace}", place, seconds)
+    return lost_part(told(error), place, seconds)
 
 
 def lost_part(error: str, place: str, seconds: float) -> RewardPart:

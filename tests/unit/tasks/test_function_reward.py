@@ -1,9 +1,12 @@
 """Reward functions of the user's: what they are given, what they may return, and what happens when they fail."""
 
 import asyncio
+import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -101,6 +104,73 @@ def test_an_async_call_over_its_time_is_invalid_and_the_others_go_on() -> None:
     assert [part.value for part in parts] == [1.0, None, None, 1.0]
     assert "must return within 0.3 seconds" in (parts[1].error or "")
     assert "ValueError: as told" in (parts[2].error or "")
+
+
+@pytest.mark.parametrize(
+    ("completion", "told"),
+    [
+        ("cancelled", "CancelledError: by a library"),
+        ("exit", "SystemExit(3)"),
+        ("interrupt", "KeyboardInterrupt"),
+        ("out of time", "TimeoutError: my client gave up after 1 s"),
+        ("cancels itself", "its task was cancelled"),
+        ("no text", "RuntimeError: no text"),
+        ("no value", "RuntimeError: no value"),
+    ],
+)
+def test_whatever_an_async_function_raises_is_the_fault_of_its_sample(completion: str, told: str) -> None:
+    parts = judge("raising_async", stopped_group(3), ["fine", completion, "fine"])
+    assert [part.value for part in parts] == [1.0, None, 1.0]
+    error = parts[1].error or ""
+    assert error.startswith("reward 'mine', prompt made:0, sample 1: ")
+    assert told in error
+    assert "must return within" not in error
+    assert "reward_functions.py" in error or completion == "cancels itself", "the line is told"
+
+
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, _raise_interrupt])
+@pytest.mark.parametrize("runs", [asyncio.run, lambda work: asyncio.new_event_loop().run_until_complete(work)])
+def test_ctrl_c_inside_of_an_async_function_still_stops_the_run(
+    handler: Callable[[int, FrameType | None], None], runs: Callable[[Any], Any]
+) -> None:
+    reward = reward_of("raising_async")
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runs(reward(stopped_group(2), ["fine", "Ctrl-C"]))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_run_that_is_stopped_stops_its_async_calls() -> None:
+    async def stopped() -> None:
+        task = asyncio.ensure_future(reward_of("doing_async")(stopped_group(1), ["slow"]))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(stopped())
+
+
+def test_an_async_call_over_its_time_that_cannot_be_cancelled_is_invalid_all_the_same() -> None:
+    [part] = judge("stubborn_async", stopped_group(1), ["x"], limits=SHORT)
+    assert part.value is None
+    assert "must return within 0.3 seconds" in (part.error or "")
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+def test_what_an_async_function_changes_in_its_arguments_reaches_no_data(in_group: bool) -> None:
+    group = stopped_group(2, meta={"calls": 0})
+    parts = judge("changing_group_async" if in_group else "changing_async", group, ["x", "y"])
+    assert [part.value for part in parts] == [2.0, 2.0]
+    assert group.prompt.columns == {"meta": {"calls": 0}}
+    assert group.prompt.messages[0]["content"] == "What is it?"
 
 
 def test_async_calls_overlap() -> None:

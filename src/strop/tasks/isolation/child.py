@@ -19,17 +19,15 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from strop.tasks.isolation.frames import FrameReader, send_frame
+from strop.tasks.isolation.told import told
 
 _PR_SET_PDEATHSIG = 1
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 """`signal.alarm` is the first of these."""
-_MAX_TOLD = 20_000
-"""Characters of an error's message, and of its traceback."""
 
 
 def main(control_fd: int, trace_fd: int, parent_pid: int, memory_bytes: int) -> NoReturn:
@@ -90,7 +88,7 @@ class _Server:
         try:
             self._targets[target] = pickle.loads(factory)()
         except BaseException as error:  # noqa: BLE001 - the boundary of the process: the parent gets the text
-            return {"failed": target, "error": _told(error)}
+            return {"failed": target, "error": told(error)}
         self._num_threads = threading.active_count()
         return {"loaded": target}
 
@@ -104,7 +102,7 @@ class _Server:
         except BaseException as error:  # noqa: BLE001 - the boundary of the process: the parent gets the text
             _disarm()
             is_spent = isinstance(error, MemoryError)
-            answer = {"error": _told(error)}
+            answer = {"error": told(error)}
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the function made and let return
         facts = {
@@ -116,7 +114,7 @@ class _Server:
         try:
             self._send(answer | facts)
         except (TypeError, ValueError, RecursionError) as error:
-            self._send(facts | {"error": _told(error)})
+            self._send(facts | {"error": told(error)})
         if is_spent:
             os._exit(0)
 
@@ -128,20 +126,3 @@ def _disarm() -> None:
     """Switches off what would raise a signal later."""
     for timer in _TIMERS:
         signal.setitimer(timer, 0)
-
-
-def _told(error: BaseException) -> str:
-    """The exception's message, and its traceback behind it, without the frame of this file; both cut where long.
-
-    Of an exception that cannot say what it is, only the type is told.
-    """
-    kind = type(error).__name__
-    try:
-        text = (
-            f"the call ended with SystemExit({error.code!r})" if isinstance(error, SystemExit) else f"{kind}: {error}"
-        )
-        if error.__traceback__ is not None:
-            error = error.with_traceback(error.__traceback__.tb_next)
-        return f"{text[:_MAX_TOLD]}\n{''.join(traceback.format_exception(error))[:_MAX_TOLD]}"
-    except BaseException as second:  # noqa: BLE001 - code of the user's again, which may raise anything
-        return f"{kind}, whose text cannot be had: {type(second).__name__}"
