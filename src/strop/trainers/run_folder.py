@@ -86,10 +86,10 @@ class RunFolder:
 def check_run_folder(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
     """Returns the folder that a run may write into, nothing of it touched yet; never mixes two runs.
 
-    Raises ConfigError where a run is there already and neither `resume` nor `overwrite` was asked for, and
+    Its path is absolute: a reward function that changes the working folder does not move it. Raises ConfigError where a run is there already and neither `resume` nor `overwrite` was asked for, and
     where `resume` finds no run.
     """
-    folder = RunFolder(path)
+    folder = RunFolder(path.absolute())
     exists = folder.config.exists()
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite contradict each other", "Give one of them.")
