@@ -32,6 +32,9 @@ FAMILIES = ("llama", "qwen2", "qwen3", "gemma3", "qwen3_moe")
 HYBRID_FAMILIES = ("qwen3_next", "mamba", "mamba2", "falcon_h1", "bamba")
 """With linear-attention or state-space layers: prefixes cannot be shared."""
 
+WIDE_FAMILIES = ("llama_wide", "qwen3_wide")
+"""With heads of 32, the least that vLLM's attention takes on a CPU."""
+
 SLIDING_WINDOW = 8
 """The window of gemma3's sliding layers; its layers 0 and 1 slide, layer 2 is full."""
 MAX_LENGTH = 512
@@ -56,6 +59,10 @@ def tiny_config(family: str) -> PreTrainedConfig:
     """Returns the config of a tiny model of `family`, with grouped-query attention where there is attention."""
     if family in HYBRID_FAMILIES:
         return _hybrid_config(family)
+    if family in WIDE_FAMILIES:
+        config = tiny_config(family.removesuffix("_wide"))
+        config.head_dim = 32
+        return config
     match family:
         case "llama":
             return LlamaConfig(**_COMMON, **_ATTENTION, **_WIDE, tie_word_embeddings=True)

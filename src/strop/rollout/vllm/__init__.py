@@ -1,0 +1,1 @@
+"""Sampling with vLLM. Nothing here imports vLLM before an engine is built: `strop.rollout.vllm.build` does that."""
