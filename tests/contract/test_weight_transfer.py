@@ -1,8 +1,10 @@
 """What every weight transfer must keep to, and the books that are kept of it."""
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,71 +15,159 @@ from strop.records import WeightChunk, WeightReceipt
 from strop.transfer import (
     DeliveryError,
     InProcessTransfer,
+    LocalChannel,
     SendingAccount,
+    SplitTransfer,
     buckets,
     discrepancies,
     weight_checksum,
 )
+from support.hosted import Child
 from support.softmax_policy import Sampler, Trainer
+from support.transfers import KINDS, Faulty, HostedSampler, sending_half
 
-Factory = Callable[..., WeightTransfer]
-TRANSFERS: dict[str, Factory] = {"in_process": InProcessTransfer}
-
-
-@pytest.fixture(params=sorted(TRANSFERS))
-def make_transfer(request: pytest.FixtureRequest) -> Factory:
-    return TRANSFERS[request.param]
+Weights = Callable[[], Iterator[WeightChunk]]
+Held = dict[str, torch.Tensor]
+BOTH = ("one", "other")
 
 
-def test_every_receiver_holds_what_was_sent_and_the_books_balance(make_transfer: Factory) -> None:
-    trainer, samplers = Trainer(), {"one": Sampler(seed=5), "other": Sampler(seed=6)}
-    books = asyncio.run(make_transfer(trainer.export_weights).send(samplers, 0))
-    for name, (sent, received) in books.items():
-        held = samplers[name].weights
-        assert all(torch.equal(trainer.weights[weight], held[weight]) for weight in trainer.weights)
-        assert sent.names == tuple(trainer.weights)
-        assert discrepancies(sent, received) == []
+class InProcess:
+    """Two samplers in this process."""
+
+    def __init__(self) -> None:
+        self.samplers = {name: Faulty() for name in BOTH}
+
+    async def break_down(self, name: str, fault: str) -> None:
+        self.samplers[name] = Faulty(fault)
+
+    def transfer(self, weights: Weights, dtype: torch.dtype | None = None) -> WeightTransfer:
+        return InProcessTransfer(weights, dtype)
+
+    async def held(self, name: str) -> Held:
+        return self.samplers[name].weights
 
 
-def test_one_transfer_sends_version_after_version(make_transfer: Factory) -> None:
-    trainer, sampler = Trainer(), Sampler()
-    transfer = make_transfer(trainer.export_weights)
-    for version in range(3):
-        ((sent, received),) = asyncio.run(transfer.send({"one": sampler}, version)).values()
-        assert (sent.version, received.version, discrepancies(sent, received)) == (version, version, [])
-        trainer.step(0.1)
+class Split:
+    """Two samplers in processes of their own."""
+
+    def __init__(self, kind: str, children: dict[str, Child], folder: Path) -> None:
+        self.kind, self._children, self._folder = kind, children, folder
+        self.samplers = {name: Sampler() for name in BOTH}
+        """Stand for those elsewhere; they must not be touched."""
+        for name in BOTH:
+            asyncio.run(self.break_down(name, ""))
+
+    async def break_down(self, name: str, fault: str) -> None:
+        await self._children[name].make(functools.partial(HostedSampler, self.kind, fault))
+
+    def transfer(self, weights: Weights, dtype: torch.dtype | None = None) -> WeightTransfer:
+        return SplitTransfer(LocalChannel(sending_half(self.kind, self._folder, weights, dtype)), self._children)
+
+    async def held(self, name: str) -> Held:
+        return await self._children[name].call("weights")
 
 
-def test_a_chunk_of_another_version_is_refused(make_transfer: Factory) -> None:
-    with pytest.raises(SyncError, match="embedding must be of version 3, got 0"):
-        asyncio.run(make_transfer(Trainer().export_weights).send({"one": Sampler()}, 3))
+@pytest.fixture(scope="module")
+def children() -> Iterator[dict[str, Child]]:
+    children = {name: Child() for name in BOTH}
+    yield children
+    for child in children.values():
+        child.end()
 
 
-def test_a_scale_reaches_the_receiver_and_its_books_and_leaves_the_trainer_alone(make_transfer: Factory) -> None:
-    trainer, sampler = Trainer(), Sampler()
+@pytest.fixture(params=("in_process", *KINDS))
+def rig(request: pytest.FixtureRequest, children: dict[str, Child], tmp_path: Path) -> InProcess | Split:
+    return InProcess() if request.param == "in_process" else Split(request.param, children, tmp_path)
+
+
+def test_every_receiver_holds_what_was_sent_and_the_books_balance(rig: InProcess | Split) -> None:
+    trainer = Trainer()
+
+    async def send() -> None:
+        books = await rig.transfer(trainer.export_weights).send(rig.samplers, 0)
+        assert set(books) == set(BOTH)
+        for name, (sent, received) in books.items():
+            held = await rig.held(name)
+            assert all(torch.equal(trainer.weights[weight], held[weight]) for weight in trainer.weights)
+            assert sent.names == tuple(trainer.weights)
+            assert discrepancies(sent, received) == []
+
+    asyncio.run(send())
+
+
+def test_one_transfer_sends_version_after_version_to_whom_it_is_told(rig: InProcess | Split) -> None:
+    trainer = Trainer()
+
+    async def send() -> None:
+        transfer = rig.transfer(trainer.export_weights)
+        for version, names in enumerate((BOTH, BOTH[1:], BOTH)):
+            books = await transfer.send({name: rig.samplers[name] for name in names}, version)
+            assert {name: (sent.version, discrepancies(sent, got)) for name, (sent, got) in books.items()} == {
+                name: (version, []) for name in names
+            }
+            trainer.step(0.1)
+
+    asyncio.run(send())
+
+
+def test_a_chunk_of_another_version_is_refused_and_the_next_stream_is_whole(rig: InProcess | Split) -> None:
+    async def send() -> None:
+        transfer = rig.transfer(Trainer().export_weights)
+        with pytest.raises(SyncError, match="embedding must be of version 3, got 0"):
+            await transfer.send(rig.samplers, 3)
+        for sent, received in (await transfer.send(rig.samplers, 0)).values():
+            assert discrepancies(sent, received) == []
+
+    asyncio.run(send())
+
+
+def test_a_scale_reaches_the_receiver_and_its_books_and_leaves_the_trainer_alone(rig: InProcess | Split) -> None:
+    trainer = Trainer()
     before = trainer.weights["head"].clone()
-    ((sent, received),) = asyncio.run(
-        make_transfer(trainer.export_weights).send({"one": sampler}, 0, scale=1.5)
-    ).values()
-    assert torch.equal(sampler.weights["head"], before * 1.5)
+
+    async def send() -> None:
+        books = await rig.transfer(trainer.export_weights).send(rig.samplers, 0, scale=1.5)
+        assert torch.equal((await rig.held("one"))["head"], before * 1.5)
+        assert all(discrepancies(*both) == [] for both in books.values())
+
+    asyncio.run(send())
     assert torch.equal(trainer.weights["head"], before)
-    assert discrepancies(sent, received) == []
 
 
-class Gone(Sampler):
-    """Fails half-way."""
+@pytest.mark.parametrize("fault", ["fails", "fails before"])
+def test_the_receiver_that_failed_is_named_and_no_other_and_nobody_waits(rig: InProcess | Split, fault: str) -> None:
+    trainer = Trainer()
 
-    def take(self, chunk: WeightChunk) -> None:
-        if chunk.name == "body":
-            raise ConnectionError("the worker is gone")
-        super().take(chunk)
+    async def send() -> None:
+        await rig.break_down("other", fault)
+        transfer = rig.transfer(trainer.export_weights)
+        with pytest.raises(DeliveryError, match="other: ConnectionError: the worker is gone") as failure:
+            await asyncio.wait_for(transfer.send(rig.samplers, 0), 15)
+        assert set(failure.value.failures) == {"other"}
+        await rig.break_down("other", "")
+        for sent, received in (await transfer.send(rig.samplers, 0)).values():
+            assert discrepancies(sent, received) == []
+
+    asyncio.run(send())
 
 
-def test_the_receiver_that_failed_is_named_and_no_other(make_transfer: Factory) -> None:
-    samplers = {"one": Sampler(), "other": Gone()}
-    with pytest.raises(DeliveryError, match="other: ConnectionError: the worker is gone") as failure:
-        asyncio.run(make_transfer(Trainer().export_weights).send(samplers, 0))
-    assert set(failure.value.failures) == {"other"}
+def test_the_trainer_s_stream_is_read_to_its_end_whatever_happens(rig: InProcess | Split) -> None:
+    """Other ranks take part in gathering it."""
+    made: list[str] = []
+
+    def stream() -> Iterator[WeightChunk]:
+        for chunk in Trainer().export_weights():
+            made.append(chunk.name)
+            yield chunk
+
+    async def send() -> None:
+        await rig.break_down("one", "fails before")
+        await rig.break_down("other", "fails before")
+        with pytest.raises(DeliveryError):
+            await rig.transfer(stream).send(rig.samplers, 0)
+
+    asyncio.run(send())
+    assert made[:3] == ["embedding", "body", "head"]
 
 
 def test_weights_stream_one_at_a_time() -> None:
@@ -97,13 +187,17 @@ def test_weights_stream_one_at_a_time() -> None:
     assert alive == [f"{what} {index}" for index in range(4) for what in ("made", "took")]
 
 
-def test_the_sender_casts_and_keeps_its_books_in_the_receiver_s_type(make_transfer: Factory) -> None:
-    trainer, sampler = Trainer(), Sampler()
-    transfer = make_transfer(trainer.export_weights, torch.bfloat16)
-    ((sent, received),) = asyncio.run(transfer.send({"one": sampler}, 0)).values()
-    assert sampler.weights["head"].dtype == torch.bfloat16
-    assert discrepancies(sent, received) == []
-    assert sent.checksums[0] != weight_checksum(trainer.weights["embedding"])
+def test_the_sender_casts_and_keeps_its_books_in_the_receiver_s_type(rig: InProcess | Split) -> None:
+    trainer = Trainer()
+
+    async def send() -> None:
+        books = await rig.transfer(trainer.export_weights, torch.bfloat16).send(rig.samplers, 0)
+        assert (await rig.held("one"))["head"].dtype == torch.bfloat16
+        sent, received = books["one"]
+        assert discrepancies(sent, received) == []
+        assert sent.checksums[0] != weight_checksum(trainer.weights["embedding"])
+
+    asyncio.run(send())
 
 
 def test_a_whole_number_type_is_no_type_for_weights() -> None:

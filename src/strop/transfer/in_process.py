@@ -10,9 +10,9 @@ import torch
 
 from strop.protocols import RolloutEngine
 from strop.records import WeightReceipt
-from strop.transfer.accounting import SendingAccount
 from strop.transfer.errors import DeliveryError
-from strop.transfer.source import Weights, outgoing, require_floating_point
+from strop.transfer.sending import WeightOutlet
+from strop.transfer.source import Weights
 
 Books = tuple[WeightReceipt, WeightReceipt]
 
@@ -22,8 +22,7 @@ class InProcessTransfer:
 
     def __init__(self, weights: Weights, dtype: torch.dtype | None = None) -> None:
         """Takes the trainer's stream and the receivers' floating-point type; None sends weights as they are trained."""
-        self._weights = weights
-        self._dtype = require_floating_point(dtype)
+        self._outlet = WeightOutlet(weights, dtype)
 
     async def send(
         self, receivers: Mapping[str, RolloutEngine], version: int, *, scale: float = 1.0
@@ -39,7 +38,6 @@ class InProcessTransfer:
         return {name: outcome for name, outcome in outcomes.items() if not isinstance(outcome, BaseException)}
 
     async def _send_one(self, receiver: RolloutEngine, version: int, scale: float) -> Books:
-        account = SendingAccount()
-        stream = account.recorded(outgoing(self._weights, self._dtype, scale), version)
-        received = await receiver.receive_weights(stream, version)
-        return account.receipt(version), received
+        with self._outlet.opened(version, scale) as (chunks, account):
+            received = await receiver.receive_weights(chunks, version)
+            return account.receipt(version), received
