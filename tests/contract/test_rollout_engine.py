@@ -13,6 +13,7 @@ from strop.records import Completion, FinishState
 from strop.rollout.native import NativeEngine
 from support.rollout import make_request, serve, turns
 from support.tiny import random_ids, tiny_model
+from support.vllm_engines import needs_vllm, vllm_engine
 
 PROMPT = random_ids(np.random.default_rng(0), 10)
 
@@ -22,16 +23,18 @@ def native_engine(family: str) -> RolloutEngine:
 
 
 EngineFactory = Callable[[str], RolloutEngine]
-ENGINES: list[tuple[EngineFactory, str]] = [
+ENGINES = [
     (native_engine, "llama"),
     (native_engine, "qwen3_next"),
     (native_engine, "mamba"),
+    pytest.param((vllm_engine, "qwen3_wide"), marks=needs_vllm),
 ]
 """Each engine with the families that it runs in different ways."""
 
 
 @pytest.fixture(params=ENGINES, ids=lambda one: f"{one[0].__name__}-{one[1]}")
 def engine_and_family(request: pytest.FixtureRequest) -> tuple[RolloutEngine, str]:
+    factory: EngineFactory
     factory, family = request.param
     return factory(family), family
 

@@ -80,6 +80,19 @@ class VllmEngine:
         self._version: int | None = version
 
     @property
+    def state(self) -> EngineState:
+        """What the engine does with requests."""
+        return self._state
+
+    @property
+    def least_probe_tokens(self) -> int:
+        """The least length of a probe that shows a prefix cache that was not dropped.
+
+        vLLM caches whole blocks only, and a probe may be cut to half of its length.
+        """
+        return 3 * int(self._host.llm.vllm_config.cache_config.block_size)
+
+    @property
     def version(self) -> int | None:
         """The version of the weights; None where they were dropped, or after a publication that failed half-way."""
         return self._version
