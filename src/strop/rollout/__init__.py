@@ -1,5 +1,5 @@
 """Rollout engines: what completes prompts with a copy of the policy."""
 
-from strop.rollout.errors import RequestRefusedError
+from strop.rollout.errors import ReplicaLostError, RequestRefusedError
 
-__all__ = ["RequestRefusedError"]
+__all__ = ["ReplicaLostError", "RequestRefusedError"]
