@@ -244,14 +244,18 @@ class Critic(Protocol):
         """Restores what `save` wrote, bit-equal."""
 
 
-class TrainEngine(PlanScorer, Protocol):
-    """Owns the policy, its optimizer and its own loop over micro-batches."""
+class PolicyUpdater(PlanScorer, Protocol):
+    """What a step asks of the policy, wherever it lives: in this process, or over several ranks."""
 
     def forward_backward(self, plan: MicroBatchPlan, loss: LossFunction) -> Metrics:
         """Adds the gradient of the whole mini-batch; returns the loss metrics summed over it."""
 
     def optimizer_step(self) -> UpdateReport:
         """Clips, updates and clears the gradient; skips and says so where the gradient is not finite."""
+
+
+class TrainEngine(PolicyUpdater, Protocol):
+    """Owns the policy, its optimizer and its own loop over micro-batches."""
 
     def export_weights(self) -> Iterator[WeightChunk]:
         """Streams every weight once under its checkpoint name (adapters merged), of the current version."""

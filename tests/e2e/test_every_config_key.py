@@ -106,6 +106,7 @@ def test_every_key_is_read_where_it_is_used(readers: dict[tuple[str, str], set[s
     runs.fresh(train_run, ["run.steps=1", *EVALUATION, "evaluation.every=1", BEST, *KL])
     runs.fresh(train_run, ["run.steps=1", *LORA])
     runs.fresh(train_run, ["run.steps=1", *PPO])
+    runs.fresh(train_run, ["run.steps=1", "cluster.type=ray"])
     runs.fresh(train_run, ["run.steps=1", *ROUGH, "algorithm.correction.weight=token"])
     runs.fresh(train_run, ["run.steps=1", *TWO_TEACHERS, "distillation.route_column=answer", "data.limit=2"])
     runs.fresh(skipped_updates, [])

@@ -294,7 +294,19 @@ TRAINING = {
 }
 TRAINER = {
     "trainer.schedule": refused("trainer.schedule must be sync", "trainer.schedule=other"),
-    "trainer.cluster": refused("trainer.cluster must be local", "trainer.cluster=other"),
+    "cluster.type": refused("cluster.type must be one of local, ray", "cluster.type=other"),
+    **{
+        f"cluster.{key}": refused(f"cluster.{key} does nothing: cluster.type is local", f"cluster.{key}={value}")
+        for key, value in (
+            ("address", "'127.0.0.1:1'"),
+            ("trainers", "2"),
+            ("placement", "split"),
+            ("trainer_cores", "1"),
+            ("sampler_cores", "1"),
+            ("environment", "{trainer={A='b'}}"),
+            ("start_timeout_seconds", "9"),
+        )
+    },
 }
 WEIGHT_SYNC = {
     "weight_sync.probe_tokens": Effect(["weight_sync.probe_tokens=12"], lambda evidence: evidence.num_probe_tokens),

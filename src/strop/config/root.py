@@ -5,6 +5,7 @@ from pydantic import Field
 from strop.config.algorithm import AlgorithmConfig
 from strop.config.base import Section
 from strop.config.checkpoint import CheckpointConfig
+from strop.config.cluster import ClusterConfig
 from strop.config.critic import CriticConfig
 from strop.config.data import DataConfig
 from strop.config.distillation import DistillationConfig
@@ -41,7 +42,9 @@ class Config(Section):
     critic: CriticConfig = Field(default_factory=CriticConfig)
     """The critic, with an algorithm that asks for values."""
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    """The schedule and the cluster it runs on."""
+    """The schedule."""
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    """Where the run's parts live."""
     weight_sync: WeightSyncConfig = Field(default_factory=WeightSyncConfig)
     """Publication and its proof."""
     evaluation: EvaluationConfig | None = None

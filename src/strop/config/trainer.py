@@ -1,4 +1,4 @@
-"""The order of events, and where they happen."""
+"""The order of events."""
 
 from typing import Literal
 
@@ -6,9 +6,7 @@ from strop.config.base import Section
 
 
 class TrainerConfig(Section):
-    """The schedule and the cluster."""
+    """The schedule."""
 
     schedule: Literal["sync"] = "sync"
     """sync: sample, then update, then publish."""
-    cluster: Literal["local"] = "local"
-    """local: everything in this process."""

@@ -33,6 +33,7 @@ from strop.protocols import Sampler
 from strop.records import Completion, Group, GroupRequest
 from strop.trainers.build import Run, build_run
 from strop.trainers.inputs import Inputs
+from strop.trainers.samplers import sleep
 from strop.trainers.step import collect, prepare_update, update
 
 PHASES = ("rollout", "update", "publish")
@@ -116,7 +117,7 @@ def _step(run: Run, clock: PhaseClock, version: int) -> tuple[list[Group], int]:
         collected = run.cluster.run(collect(run.roles, run.step))
     with clock.phase("update"):
         prepared = prepare_update(run.roles, run.step, collected.kept)
-        run.cluster.run(run.engine.sleep(drop_weights=True))
+        run.cluster.run(sleep(run.samplers, drop_weights=True))
         updated = update(run.roles, run.step, prepared)
     with clock.phase("publish"):
         run.policy.set_version(version)

@@ -5,36 +5,32 @@ Config --inputs.py--> Inputs (data, task, rewards: no weights yet)
    +------ build_run ----+--> Run: policy, sampler, reference, publisher, checkpoints, settings
 """
 
-import copy
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel
 
 from strop.checkpoint.groups import GroupsPart
 from strop.checkpoint.manifest import ModelIdentity
 from strop.checkpoint.parts import StatePart
 from strop.checkpoint.store import BestRule, FolderStore
 from strop.cluster.local import LocalCluster
+from strop.cluster.ray.cluster import RayCluster
 from strop.config.bundles import resolve_algorithm
 from strop.config.root import Config
 from strop.data import MixtureStream, PromptStream, build_stream
-from strop.devices import build_device
 from strop.errors import CheckpointError
-from strop.protocols import CheckpointPart, Device
+from strop.protocols import Algorithm, CheckpointPart, Device
 from strop.records import Group
-from strop.rollout.native.engine import NativeEngine
 from strop.rollout.router import GatedRouter
 from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
-from strop.trainers.learner import build_learner, load_checked
+from strop.trainers.parts import Parts, Policy, local_parts, rollout_dtype
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
+from strop.trainers.samplers import Samplers
 from strop.trainers.state import TrainerState
 from strop.trainers.user_parts import named_algorithm
-from strop.training.fsdp2.engine import Fsdp2Engine
-from strop.transfer import InProcessTransfer
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
 
 ENGINE_PART = "engine"
@@ -47,13 +43,15 @@ class Run:
 
     roles: Roles
     step: StepSettings
-    policy: Fsdp2Engine
-    engine: NativeEngine
+    policy: Policy
+    samplers: Samplers
     stream: PromptStream | MixtureStream
     publisher: Publisher
     proof: WeightProof
-    cluster: LocalCluster
+    cluster: LocalCluster | RayCluster
     device: Device
+    identity: ModelIdentity
+    """Of the policy: what a checkpoint must be of."""
     state: TrainerState
     untrained: GroupsPart
     """Collected but untrained groups: none between two synchronous steps."""
@@ -75,50 +73,53 @@ class Run:
         }
 
 
-def build_run(config: Config, inputs: Inputs) -> Run:
-    """Loads the model, checks its packed attention, and builds every role of a run."""
-    device = build_device(config.run.device)
-    device.set_threads(config.run.threads)
+def build_run(config: Config, inputs: Inputs, logs: Path | None = None) -> Run:
+    """Loads the models, here or in processes of their own, and joins every role of a run.
+
+    `logs` is where processes of their own write what they print.
+    """
     algorithm = named_algorithm(config)
-    hf_model = load_checked(config)
-    engine = _rollout_engine(config, inputs, hf_model, device)
-    learner = build_learner(config, hf_model, algorithm, device)
-    policy = learner.policy
+    parts = _parts(config, inputs, algorithm, logs)
     gate = LocalGate()
-    proof = _proof(config, inputs, policy)
-    transfer = InProcessTransfer(policy.export_weights, _rollout_dtype(config))
-    publisher = Publisher([Replica("sampler-0", engine)], transfer, proof, gate)
+    proof = _proof(config, inputs, parts.policy)
+    engines = parts.samplers.engines
+    replicas = [Replica(name, engine) for name, engine in engines.items()]
     stream = build_stream(inputs.training, config.data, config.run.seed)
     roles = Roles(
         prompts=stream,
-        sampler=GatedRouter(engine, gate),
+        sampler=GatedRouter(next(iter(engines.values())), gate),
         judge=inputs.judge,
         algorithm=algorithm,
-        policy=policy,
-        reference=learner.reference,
-        critic=learner.critic,
-        teachers=learner.teachers,
+        policy=parts.policy,
+        reference=parts.reference,
+        critic=parts.critic,
+        teachers=parts.teachers,
     )
     return Run(
         roles=roles,
-        step=_step_settings(config, inputs, policy),
-        policy=policy,
-        engine=engine,
+        step=_step_settings(config, inputs, parts),
+        policy=parts.policy,
+        samplers=parts.samplers,
         stream=stream,
-        publisher=publisher,
+        publisher=Publisher(replicas, parts.transfer, proof, gate),
         proof=proof,
-        cluster=_cluster(config),
-        device=device,
+        cluster=parts.cluster,
+        device=parts.device,
+        identity=parts.identity,
         state=TrainerState(),
         untrained=GroupsPart(list, _refuse_groups),
-        drift=DriftGauge(policy.score_tokens),
+        drift=DriftGauge(parts.policy.score_tokens),
     )
 
 
-def _cluster(config: Config) -> LocalCluster:
-    match config.trainer.cluster:
+def _parts(config: Config, inputs: Inputs, algorithm: Algorithm, logs: Path | None) -> Parts:
+    match config.cluster.type:
         case "local":
-            return LocalCluster()
+            return local_parts(config, inputs, algorithm)
+        case "ray":
+            from strop.trainers.remote.build import remote_parts
+
+            return remote_parts(config, algorithm, logs)
 
 
 def _refuse_groups(groups: list[Group]) -> None:
@@ -129,7 +130,7 @@ def _refuse_groups(groups: list[Group]) -> None:
         )
 
 
-def _step_settings(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> StepSettings:
+def _step_settings(config: Config, inputs: Inputs, parts: Parts) -> StepSettings:
     resolved = resolve_algorithm(config.algorithm, config.rollout.max_new_tokens)
     return StepSettings(
         num_prompts=config.rollout.prompts_per_step,
@@ -140,36 +141,23 @@ def _step_settings(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> StepS
         updates_per_batch=config.training.updates_per_batch,
         epochs_per_batch=config.training.epochs_per_batch,
         micro_batch_tokens=config.training.micro_batch_tokens,
-        share_prefix=policy.shares_prefixes,
+        share_prefix=parts.shares_prefixes,
+        num_ranks=parts.num_ranks,
+        costs=parts.costs,
     )
 
 
-def _rollout_dtype(config: Config) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, config.model.rollout_dtype or config.model.dtype)
-    return dtype
-
-
-def _rollout_engine(config: Config, inputs: Inputs, hf_model: PreTrainedModel, device: Device) -> NativeEngine:
-    """Gives the sampler a copy of the model of its own: it holds what was published, never what is being trained."""
-    sampler_model = copy.deepcopy(hf_model)
-    nn.Module.to(sampler_model, device=device.torch_device, dtype=_rollout_dtype(config))
-    match config.rollout.type:
-        case "native":
-            return NativeEngine(sampler_model, config.rollout, inputs.text_of_tokens, max_length=inputs.max_length)
-
-
-def _proof(config: Config, inputs: Inputs, policy: Fsdp2Engine) -> WeightProof:
+def _proof(config: Config, inputs: Inputs, policy: Policy) -> WeightProof:
     """The probe begins as a prompt of the run does, so that its tokens are likely ones."""
-    dtypes = (getattr(torch, config.model.dtype), _rollout_dtype(config))
+    dtypes = (getattr(torch, config.model.dtype), rollout_dtype(config))
     bound = config.weight_sync.max_logprob_difference or default_bound(*dtypes)
     probe = ProbeSettings(inputs.training.rows[0].token_ids, config.weight_sync.probe_tokens, config.run.seed)
     return WeightProof(probe, lambda token_ids: policy.score_tokens([token_ids])[0], bound)
 
 
-def build_store(config: Config, folder: RunFolder, policy: Fsdp2Engine) -> FolderStore:
+def build_store(config: Config, folder: RunFolder, identity: ModelIdentity) -> FolderStore:
     """Opens the checkpoints of a run; they must be of this model."""
     best = None
     if config.checkpoint.keep_best is not None:
         best = BestRule(config.checkpoint.keep_best, config.checkpoint.best_is)
-    identity = ModelIdentity.of(policy.export_weights())
     return FolderStore(folder.checkpoints, config.checkpoint.keep, best=best, model=identity)

@@ -29,10 +29,10 @@ from strop.trainers.evaluate import Evaluation
 from strop.trainers.inputs import prepare_inputs
 from strop.trainers.learner import build_policy
 from strop.trainers.offline.build import build_offline_policy
+from strop.trainers.parts import Policy
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.sampling import sample_group, stream_keys
 from strop.trainers.session import Session
-from strop.training.fsdp2.engine import Fsdp2Engine
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def evaluate(config: Config, *, checkpoint: Path | None = None) -> EvaluationRep
     inputs = prepare_inputs(config)
     run = build_run(config, inputs)
     if checkpoint is not None:
-        _load_weights(checkpoint, run.policy)
+        _load_weights(checkpoint, run.policy, run.identity)
     run.policy.set_version(0)
     run.cluster.run(run.publisher.start(0, canary=config.weight_sync.canary))
     with Session(config, inputs, run) as session:
@@ -114,7 +114,7 @@ def export(run_folder: Path, step: int | None, out_folder: Path) -> Path:
     step_folder = _step_folder(folder, step)
     device = build_device("cpu")
     policy = build_policy(config, device) if isinstance(config, Config) else build_offline_policy(config, device)
-    _load_weights(step_folder, policy)
+    _load_weights(step_folder, policy, ModelIdentity.of(policy.export_weights()))
     return export_folder(out_folder, policy.export_weights(), policy.causal_lm, load_tokenizer(config.model))
 
 
@@ -133,9 +133,9 @@ def _of(step: int | None) -> str:
     return "" if step is None else f" of step {step}"
 
 
-def _load_weights(step_folder: Path, policy: Fsdp2Engine) -> None:
+def _load_weights(step_folder: Path, policy: Policy, identity: ModelIdentity) -> None:
     """Verifies a step folder and loads the trained weights from it."""
     manifest = Manifest.read(step_folder)
-    manifest.check_model(step_folder, ModelIdentity.of(policy.export_weights()))
+    manifest.check_model(step_folder, identity)
     manifest.check_files(step_folder)
     policy.load(step_folder / ENGINE_PART)

@@ -73,9 +73,10 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
         inputs, tested = _prepare(config, console)
         stop = stack.enter_context(stop_on_interrupt())
         with console.phase("load", config.model.path):
-            run = build_run(config, inputs)
+            run = build_run(config, inputs, folder.early_logs)
             stack.callback(run.cluster.close)
             folder.open(overwrite=overwrite)
+            folder.take_early_logs()
             store = _restored_store(config, folder, run) if resume else _new_store(config, folder, run)
             first_step = run.state.step
         reporter = _build_reporter(config, inputs, console, folder, _last_reported(first_step) if resume else None)
@@ -166,12 +167,12 @@ def _last_reported(first_step: int) -> int:
 def _new_store(config: Config, folder: RunFolder, run: Run) -> FolderStore:
     """Makes a run folder of an empty folder."""
     _write_facts(config, folder)
-    return build_store(config, folder, run.policy)
+    return build_store(config, folder, run.identity)
 
 
 def _restored_store(config: Config, folder: RunFolder, run: Run) -> FolderStore:
     """Takes everything from the newest whole checkpoint, if there is one, and only then replaces the stored config."""
-    store = build_store(config, folder, run.policy)
+    store = build_store(config, folder, run.identity)
     store.restore(run.parts)
     _write_facts(config, folder)
     return store

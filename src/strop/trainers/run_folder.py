@@ -52,6 +52,22 @@ class RunFolder:
             _remove(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def early_logs(self) -> Path:
+        """Where processes write what they print before the run folder is there: beside it."""
+        return self.path.parent / f".{self.path.name}-logs"
+
+    def take_early_logs(self) -> None:
+        """Moves them into the folder, beside those of earlier starts; processes go on writing into the same files."""
+        if not self.early_logs.is_dir():
+            return
+        logs = self.path / "logs"
+        logs.mkdir(exist_ok=True)
+        for file in sorted(self.early_logs.glob("*.log")):
+            number = len(list(logs.glob(f"{file.stem}*.log")))
+            file.rename(logs / (f"{file.stem}.{number}.log" if number else file.name))
+        self.early_logs.rmdir()
+
     def write_config(self, text: str) -> None:
         """Stores the resolved config, which makes the folder one of a run."""
         write_whole(self.config, text)
@@ -86,7 +102,9 @@ class RunFolder:
 def check_run_folder(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
     """Returns the folder that a run may write into, nothing of it touched yet; never mixes two runs.
 
-    Its path is absolute: a reward function that changes the working folder does not move it. Raises ConfigError where a run is there already and neither `resume` nor `overwrite` was asked for, and
+    Its path is absolute: a reward function that changes the working folder does not move it.
+
+    Raises ConfigError where a run is there already and neither `resume` nor `overwrite` was asked for, and
     where `resume` finds no run.
     """
     folder = RunFolder(path.absolute())

@@ -13,7 +13,7 @@ Each verb does what the step of a schedule does and nothing else; any of them ma
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 
@@ -97,8 +97,9 @@ class Session(AbstractContextManager["Session"]):
         if loss is None:
             plan, metrics = ready(self.run.roles, plan, is_first=False)
             return merge([metrics, self.run.policy.forward_backward(plan, self.run.roles.algorithm.loss)])
-        with _of_any_gradient(self.run.policy):
-            return self.run.policy.forward_backward(plan, loss)
+        policy = self.run.policy
+        with _of_any_gradient(policy) if isinstance(policy, Fsdp2Engine) else nullcontext():
+            return policy.forward_backward(plan, loss)
 
     def _plan(self, groups: Sequence[Group], weights: Mapping[tuple[int, int], float] | None) -> MicroBatchPlan:
         step = self.run.step

@@ -32,8 +32,9 @@ def with_rewards_apart(timing: Metrics, reward_seconds: float) -> Metrics:
 
 
 def memory_metrics(run: Run) -> Metrics:
-    """Returns the peak so far, and what the sampler gave back while it slept."""
+    """Returns the peak so far, and what the samplers gave back while they slept."""
+    released_bytes = sum(one.released_bytes for one in run.cluster.run(run.samplers.facts()))
     return {
         "memory/peak_bytes": maximum(run.device.peak_memory_bytes(), "bytes"),
-        "memory/released_bytes": maximum(run.engine.counters.released_bytes, "bytes"),
+        "memory/released_bytes": maximum(released_bytes, "bytes"),
     }

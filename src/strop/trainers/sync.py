@@ -17,13 +17,13 @@ from strop.checkpoint.store import FolderStore
 from strop.cluster.interrupts import StopFlag, unless_stopped
 from strop.metrics import Metrics, merge
 from strop.metrics.activity import Detail
-from strop.rollout.native.engine import NativeEngine
 from strop.trainers.build import Run
 from strop.trainers.errors import NoRewardError, NoSignalError
 from strop.trainers.evaluate import EvaluationPlan
 from strop.trainers.held_out import EvaluationTimes, HeldOut
 from strop.trainers.judgements import UnjudgedSteps
 from strop.trainers.report import Reporter
+from strop.trainers.samplers import empty_caches, have_weights, sleep
 from strop.trainers.step import Collected, Updated, collect, prepare_update, update
 from strop.trainers.step_report import memory_metrics, step_metrics, with_rewards_apart
 
@@ -124,8 +124,8 @@ class SyncTrainer:
     def _collect(self) -> Collected | None:
         """Collects a batch; None, and no prompt taken, where the run was asked to stop meanwhile."""
         run, before = self.run, self.run.stream.state()
-        run.cluster.run(_with_empty_cache(run.engine))
-        with self._phase("rollout", self._rollout_detail):
+        run.cluster.run(empty_caches(run.samplers))
+        with self._phase("rollout", run.samplers.detail):
             collected = run.cluster.run(unless_stopped(collect(run.roles, run.step), self._stop))
         if collected is None:
             run.stream.restore(before)
@@ -153,13 +153,13 @@ class SyncTrainer:
     def _make_room(self, num_targets: int) -> None:
         """Lets the sampler sleep while gradients are computed: the publication brings its weights anew."""
         if self.settings.sampler_sleeps and num_targets:
-            self.run.cluster.run(self.run.engine.sleep(drop_weights=True))
+            self.run.cluster.run(sleep(self.run.samplers, drop_weights=True))
 
     def _publish(self, updated: Updated) -> Metrics:
         """Publishes and proves where the weights changed, or where the sampler gave its own back."""
         run, state = self.run, self.run.state
         is_changed = any(report.applied for report in updated.reports)
-        if not is_changed and run.engine.version is not None:
+        if not is_changed and run.cluster.run(have_weights(run.samplers)):
             return {}
         state.version += is_changed
         run.policy.set_version(state.version)
@@ -188,16 +188,5 @@ class SyncTrainer:
     def _timing(self) -> Metrics:
         return self.reporter.console.clock.take()
 
-    def _rollout_detail(self) -> str:
-        engine = self.run.engine
-        decoded = f"{engine.counters.decoded_tokens} tokens decoded so far"
-        return f"waiting for rewards, {decoded}" if engine.is_idle else decoded
-
     def _phase(self, name: str, detail: Detail = "") -> AbstractContextManager[None]:
         return self.reporter.console.phase(name, detail)
-
-
-async def _with_empty_cache(engine: NativeEngine) -> None:
-    """Frees the cache, so that its shapes, and with them rounding, do not depend on what ran before."""
-    await engine.sleep()
-    await engine.wake()

@@ -23,6 +23,7 @@ class Host:
     def __init__(self, name: str, log_file: str | None) -> None:
         if log_file is not None:
             _write_to(log_file)
+        print(f"{name} is process {os.getpid()} on {os.uname().nodename}", flush=True)  # noqa: T201 - into its log
         self.name = name
         self._made: Any = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -54,7 +55,7 @@ class Host:
 def _write_to(log_file: str) -> None:
     """Sends everything that this process prints to a file, whatever prints it."""
     os.makedirs(os.path.dirname(log_file), exist_ok=True)
-    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     sys.stdout.flush()
     sys.stderr.flush()
     os.dup2(descriptor, 1)

@@ -5,8 +5,9 @@ check what is there --> start actors, all at once --> make their objects --> cal
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +20,8 @@ from strop.config.cluster import ClusterConfig
 from strop.errors import ConfigError, StropError
 
 _Result = TypeVar("_Result")
-CLOSE_SECONDS = 20.0
-"""Bound on how long leaving Ray may take."""
+REACH_SECONDS = 10.0
+"""How long the head of a Ray cluster may take to accept a connection."""
 
 
 class RoleDied(StropError):  # noqa: N818 - reads as what happened
@@ -70,6 +71,10 @@ class RemoteObject:
         place: tuple[str, int] = await _bounded_by_life(self.name, self._actor.node.remote())
         return place
 
+    def begin(self, method: str, *args: Any) -> "Call":
+        """Starts a call that `wait_for_all` waits for, without any event loop."""
+        return Call(self.name, self._actor.call.remote(method, args, {}))
+
     async def _result(self, reference: Any) -> Any:
         answer: Answer = await _bounded_by_life(self.name, reference)
         if answer.failure is not None:
@@ -77,11 +82,47 @@ class RemoteObject:
         return answer.result
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call under way."""
+
+    name: str
+    reference: Any
+
+
+def wait_for_all(calls: Sequence[Call]) -> list[Any]:
+    """Waits for calls to end, the calling thread standing still, and returns their results in order.
+
+    The first that fails ends the wait: the others may wait for it in a collective. Raises what it raised, and RoleDied
+    where its process has ended.
+    """
+    import ray
+
+    open_calls = {call.reference: call for call in calls}
+    results: dict[Any, Any] = {}
+    while open_calls:
+        done, _ = ray.wait(list(open_calls), num_returns=1)
+        call = open_calls.pop(done[0])
+        with _told_of(call.name):
+            answer: Answer = ray.get(call.reference)
+        if answer.failure is not None:
+            raise answer.failure.raised_by(call.name)
+        results[call.reference] = answer.result
+    return [results[call.reference] for call in calls]
+
+
 async def _bounded_by_life(name: str, reference: Any) -> Any:
+    with _told_of(name):
+        return await reference
+
+
+@contextmanager
+def _told_of(name: str) -> Iterator[None]:
+    """Turns Ray's errors into ours, which name the role."""
     from ray.exceptions import RayActorError, RayError
 
     try:
-        return await reference
+        yield
     except RayActorError as error:
         raise RoleDied(name, str(error).strip().splitlines()[0]) from error
     except RayError as error:
@@ -177,6 +218,7 @@ def _connect(settings: ClusterConfig) -> bool:
     if ray.is_initialized():
         return False
     try:
+        _require_reachable(settings.address)
         ray.init(
             address=settings.address,
             include_dashboard=False if settings.address is None else None,
@@ -184,12 +226,19 @@ def _connect(settings: ClusterConfig) -> bool:
             configure_logging=True,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"cluster.address must be that of a Ray cluster that runs, got {settings.address!r}: {error}",
             "Start one with `ray start --head`, or leave cluster.address out to have one started here.",
         ) from error
     return True
+
+
+def _require_reachable(address: str | None) -> None:
+    """Raises OSError where nobody listens at `host:port`: Ray itself would try for minutes."""
+    host, separator, port = (address or "").rpartition(":")
+    if separator and port.isdigit():
+        socket.create_connection((host, int(port)), REACH_SECONDS).close()
 
 
 def _check_fit(roles: Sequence[Role], settings: ClusterConfig) -> None:

@@ -6,6 +6,7 @@ file is put right in one go.
 
 from strop.config.base import unobserved
 from strop.config.checks.algorithm import check_algorithm
+from strop.config.checks.cluster import check_cluster
 from strop.config.checks.data import check_data
 from strop.config.checks.distillation import check_distillation
 from strop.config.checks.evaluation import check_checkpoint, check_evaluation
@@ -32,6 +33,7 @@ _CHECKS = (
     check_algorithm,
     check_distillation,
     check_training,
+    check_cluster,
     check_weight_sync,
     check_evaluation,
     check_checkpoint,

@@ -3,8 +3,7 @@
 A plan names the rank of each micro-batch; each rank is sent its part, and results are put back in the plan's order.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,48 +11,35 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.cluster.ray.cluster import RemoteObject
+from strop.cluster.ray.cluster import RemoteObject, wait_for_all
 from strop.metrics import Metrics, merge
 from strop.protocols import Algorithm, LossFunction, MicroBatchPlan, Scores, UpdateReport
 from strop.trainers.remote.rank import CRITIC, POLICY
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs a coroutine on the controller's loop to its end."""
-
 
 class Ranks:
-    """All trainer ranks: asked together, so that their collectives meet."""
+    """All trainer ranks: asked together, so that their collectives meet. The controller stands still meanwhile."""
 
-    def __init__(self, objects: Sequence[RemoteObject], run: Run) -> None:
+    def __init__(self, objects: Sequence[RemoteObject]) -> None:
         self.objects = list(objects)
-        self._run = run
 
     def __len__(self) -> int:
         return len(self.objects)
 
     def each(self, method: str, *args: Any) -> list[Any]:
         """Asks every rank the same and returns the answers by rank."""
-        return self._all([one.call(method, *args) for one in self.objects])
+        return wait_for_all([one.begin(method, *args) for one in self.objects])
 
     def first(self, method: str, *args: Any) -> Any:
         """Asks the first rank alone, for what needs no other."""
-        return self._run(self.objects[0].call(method, *args))
+        return wait_for_all([self.objects[0].begin(method, *args)])[0]
 
     def parts(
         self, method: str, plan: MicroBatchPlan, before: tuple[Any, ...] = (), after: tuple[Any, ...] = ()
     ) -> list[Any]:
         """Sends each rank its part of a plan and returns the answers by rank."""
-        calls = [one.call(method, *before, plan.of_rank(rank), *after) for rank, one in enumerate(self.objects)]
-        return self._all(calls)
-
-    def _all(self, calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Waits for all; the first that fails ends the wait, since the others may wait for it in a collective."""
-
-        async def gathered() -> list[Any]:
-            return list(await asyncio.gather(*calls))
-
-        found: list[Any] = self._run(gathered())
-        return found
+        calls = [one.begin(method, *before, plan.of_rank(rank), *after) for rank, one in enumerate(self.objects)]
+        return wait_for_all(calls)
 
 
 def _in_order(answers: Sequence[Sequence[Any]]) -> list[Any]:
@@ -74,13 +60,12 @@ class RemoteScorer:
 
 
 class RemotePolicy(RemoteScorer):
-    """The policy over all ranks; implements `protocols.TrainEngine` as far as a controller drives it."""
+    """The policy over all ranks; implements `protocols.PolicyUpdater` and `CheckpointPart`."""
 
     def __init__(self, ranks: Ranks, algorithm: Algorithm) -> None:
         super().__init__(ranks, POLICY)
         self._algorithm = algorithm
         self.version = 0
-        self.shares_prefixes: bool = ranks.first("shares_prefixes")
 
     def forward_backward(self, plan: MicroBatchPlan, loss: LossFunction) -> Metrics:
         """Adds the gradient of the whole mini-batch, each rank its part.

@@ -5,11 +5,13 @@ the same things in the same order, so that their collectives meet.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,8 +21,11 @@ from strop.config.root import Config
 from strop.devices import build_device
 from strop.metrics import Metrics
 from strop.protocols import CheckpointPart, MicroBatchPlan, PlanScorer, Scores, UpdateReport
+from strop.records import WeightReceipt
 from strop.trainers.learner import Learner, build_learner, load_checked
+from strop.trainers.remote.transfers import sending_half
 from strop.trainers.user_parts import named_algorithm
+from strop.training.costs import ComputeCosts
 from strop.training.fsdp2.critic import Fsdp2Critic
 
 POLICY, REFERENCE, CRITIC = "policy", "reference", "critic"
@@ -30,17 +35,27 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for the others in a collective: one that died is noticed by its actor, and sooner."""
 
 
+@dataclass(frozen=True)
+class RankFacts:
+    """What a rank says of its policy."""
+
+    shares_prefixes: bool
+    """Whether plans may share prefixes."""
+    costs: ComputeCosts
+    """What work is shared out by."""
+
+
 class TrainerRank:
     """Lives in an actor of `cluster.ray`; its plain methods run one after the other."""
 
-    def __init__(self, config: Config, rank: int, num_ranks: int, rendezvous: str, num_threads: int) -> None:
+    def __init__(self, config: Config, rank: int, num_ranks: int, rendezvous: str | None, num_threads: int) -> None:
         """Joins the other ranks and loads the models.
 
         Args:
             config: of the run.
             rank: which of the ranks this is.
             num_ranks: how many there are.
-            rendezvous: where ranks meet, as `tcp://host:port`; not read where there is one.
+            rendezvous: where ranks meet, as `tcp://host:port`; None where there is one.
             num_threads: of torch in this process.
         """
         device = build_device(config.run.device)
@@ -57,10 +72,13 @@ class TrainerRank:
         self.device = device
         self.algorithm = named_algorithm(config)
         self.learner: Learner = build_learner(config, load_checked(config), self.algorithm, device)
+        dtype: torch.dtype = getattr(torch, config.model.rollout_dtype or config.model.dtype)
+        self._sending = sending_half(config.weight_sync, self.learner.policy.export_weights, dtype, rank)
 
-    def shares_prefixes(self) -> bool:
-        """Whether plans may share prefixes."""
-        return self.learner.policy.shares_prefixes
+    def facts(self) -> "RankFacts":
+        """What the controller plans by."""
+        policy = self.learner.policy
+        return RankFacts(policy.shares_prefixes, ComputeCosts.of_model(policy.causal_lm))
 
     def identity(self) -> ModelIdentity:
         """What a checkpoint must be of."""
@@ -114,6 +132,18 @@ class TrainerRank:
         return self.learner.critic
 
     # ------------------------------------------------------------------------------------------- weights
+
+    def open_stream(self, names: Sequence[str]) -> dict[str, Any]:
+        """As `transfer.SendingHalf` does."""
+        return self._sending.open_stream(names)
+
+    def send_stream(self, version: int, scale: float) -> WeightReceipt:
+        """As `transfer.SendingHalf` does: the first rank sends, the others take part in gathering."""
+        return self._sending.send_stream(version, scale)
+
+    async def close_stream(self) -> None:
+        """As `transfer.SendingHalf` does."""
+        await self._sending.close_stream()
 
     def set_version(self, version: int) -> None:
         """Says which version the weights are from now on."""

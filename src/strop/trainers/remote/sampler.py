@@ -1,21 +1,87 @@
-"""A sampler in a process of its own, and how the controller sees it."""
+"""A sampler in a process of its own: what lives there, and how the controller sees it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from strop.cluster.ray.cluster import RemoteObject
+from strop.config.root import Config
+from strop.data import build_renderer
+from strop.devices import build_device
+from strop.models.load import load_model_config, load_tokenizer, max_length
+from strop.protocols import RolloutEngine
 from strop.records import Completion, GroupRequest, WeightChunk, WeightReceipt
+from strop.rollout.native.engine import NativeEngine
+from strop.trainers.learner import load_checked
+from strop.trainers.remote.transfers import receiving_half
+from strop.trainers.samplers import SamplerFacts
+
+
+class HostedSampler:
+    """Lives in an actor of `cluster.ray`: a native engine and its end of the transfer of weights."""
+
+    def __init__(self, config: Config, num_threads: int) -> None:
+        """Loads the model; its weights are replaced by the first publication."""
+        device = build_device(config.run.device)
+        device.set_threads(num_threads)
+        hf_model = load_checked(config)
+        dtype: torch.dtype = getattr(torch, config.model.rollout_dtype or config.model.dtype)
+        nn.Module.to(hf_model, device=device.torch_device, dtype=dtype)
+        renderer = build_renderer(load_tokenizer(config.model), config.data)
+        self.engine = NativeEngine(
+            hf_model,
+            config.rollout,
+            lambda ids: renderer.decode(np.asarray(ids, dtype=np.int64)),
+            max_length=max_length(config.model, load_model_config(config.model)),
+        )
+        self._receiving = receiving_half(config.weight_sync, self.engine)
+
+    async def generate(self, request: GroupRequest) -> list[Completion]:
+        """As the engine does."""
+        return await self.engine.generate(request)
+
+    async def score(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """As the engine does."""
+        return await self.engine.score(token_ids)
+
+    async def interrupt(self) -> None:
+        """As the engine does."""
+        await self.engine.interrupt()
+
+    async def pause(self) -> None:
+        """As the engine does."""
+        await self.engine.pause()
+
+    async def resume(self) -> None:
+        """As the engine does."""
+        await self.engine.resume()
+
+    async def sleep(self, *, drop_weights: bool = False) -> None:
+        """As the engine does."""
+        await self.engine.sleep(drop_weights=drop_weights)
+
+    async def wake(self) -> None:
+        """As the engine does."""
+        await self.engine.wake()
+
+    async def receive_stream(self, address: dict[str, Any], name: str, version: int) -> WeightReceipt:
+        """Takes a full set of weights from where the trainer sends them."""
+        return await self._receiving.receive_stream(address, name, version)
+
+    async def facts(self) -> SamplerFacts:
+        """What the engine says of itself."""
+        return SamplerFacts(self.engine.version, self.engine.counters.released_bytes)
 
 
 class RemoteEngine:
-    """Implements `protocols.RolloutEngine` by asking an engine in an actor."""
+    """Implements `protocols.RolloutEngine` by asking a `HostedSampler`."""
 
     def __init__(self, actor: RemoteObject) -> None:
         self.actor = actor
-        self.name = actor.name
 
     async def generate(self, request: GroupRequest) -> list[Completion]:
         """Completes the prompt once per stream."""
@@ -48,11 +114,26 @@ class RemoteEngine:
         await self.actor.call("wake")
 
     async def receive_weights(self, chunks: Iterable[WeightChunk], version: int) -> WeightReceipt:
-        """Takes one full set of weights, whole in one message; a transfer between processes streams them instead."""
-        receipt: WeightReceipt = await self.actor.call("receive_weights", list(chunks), version)
-        return receipt
+        """Refuses: weights go from the trainer's process to the sampler's, never through the controller."""
+        raise RuntimeError(f"{self.actor.name} takes weights from a transfer between processes, not from here")
 
-    async def counters(self) -> dict[str, Any]:
-        """What the engine counted since it began."""
-        found: dict[str, Any] = await self.actor.call("counted")
-        return found
+
+class RemoteSamplers:
+    """Samplers in other processes; implements `Samplers`."""
+
+    def __init__(self, actors: Sequence[RemoteObject]) -> None:
+        self.actors = tuple(actors)
+        self._engines = {actor.name: RemoteEngine(actor) for actor in self.actors}
+
+    @property
+    def engines(self) -> Mapping[str, RolloutEngine]:
+        """By name."""
+        return self._engines
+
+    async def facts(self) -> list[SamplerFacts]:
+        """What each says of itself."""
+        return [await actor.call("facts") for actor in self.actors]
+
+    def detail(self) -> str:
+        """Where they are."""
+        return f"samples of {len(self.actors)} samplers in other processes"
