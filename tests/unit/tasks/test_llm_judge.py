@@ -1,8 +1,12 @@
 """Judges: what they are asked, how their answers are read, and what becomes of an answer that never comes."""
 
 import asyncio
+import gzip
 import socket
 import time
+import tracemalloc
+import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +158,26 @@ def test_a_number_is_read_from_the_last_json_object_with_the_key(answer: str, va
     check_reading(JsonVerdict(field="score", lowest=0, highest=4), answer, value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":' * 2**18,
+        '{"a":' * 900 + '"' + "x" * 2**22,
+        '{"a":' * 900 + "[" + "1," * 2**21,
+        '{"a":' * 900 + "1" * 5000 + "," * 2**21,
+        "{" * 2**22,
+        '{"' * 2**21,
+    ],
+    ids=["opened", "open text", "open list", "long number", "braces", "braces and quotes"],
+)
+def test_an_answer_that_is_made_to_be_read_over_and_over_costs_little(text: str) -> None:
+    read = verdict_reader(JsonVerdict(field="score", lowest=0, highest=1), "mine")
+    start = time.process_time()
+    with pytest.raises(JudgeError, match="JSON object"):
+        read(text)
+    assert time.process_time() - start < 5
+
+
 def check_reading(verdict: Any, answer: str, value: float | str) -> None:
     read = verdict_reader(verdict, "mine")
     if isinstance(value, float):
@@ -241,7 +265,7 @@ def test_a_server_that_always_hangs_makes_the_sample_invalid_in_bounded_time() -
         (Reply(raw=b'{"choices": []}'), "must send a chat completion with text", 1),
         (Reply(raw=b'{"choices": [{"message": {"content": null}}]}'), "must send a chat completion with text", 1),
         (Reply(raw=b'{"choices": [7]}'), "must send a chat completion with text", 1),
-        (Reply(raw=b"this is not gzip", headers={"Content-Encoding": "gzip"}), "must send what it says it sends", 1),
+        (Reply(raw=b"this is no gzip", headers={"Content-Encoding": "gzip"}), "must send what it says it sends", 1),
         (Reply("I do not want to say."), "must hold the pattern, got 'I do not want to say.'", 1),
         (Reply("Score: 1", finish="length"), "was cut by judge.max_new_tokens", 1),
     ],
@@ -253,6 +277,55 @@ def test_what_stays_wrong_makes_the_sample_invalid_with_the_reason(reply: Reply,
     assert part.error is not None
     assert reason in part.error
     assert len(server.bodies) == num_tries
+
+
+def body_of(text: str) -> bytes:
+    return Reply(text=text).body()
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        (Reply(raw=gzip.compress(body_of("Score: 10")), headers={"Content-Encoding": "gzip"}), 1.0),
+        (Reply(raw=zlib.compress(body_of("Score: 10")), headers={"Content-Encoding": "deflate"}), 1.0),
+        (Reply(text="Score: 10", headers={"Content-Type": "application/json; charset=rot13"}), 1.0),
+        (Reply(text="Score: 10", headers={"Content-Type": "application/json; charset=hex"}), 1.0),
+        (Reply(text="Score: 10", headers={"Content-Type": "application/json; charset=utf-16"}), 1.0),
+        (Reply(raw=b" " * (2**23 + 1)), "at most 8388608 bytes"),
+        (Reply(raw=gzip.compress(b"0" * 2**24), headers={"Content-Encoding": "gzip"}), "at most 8388608 bytes"),
+        (Reply(raw=gzip.compress(body_of("x"))[:-9], headers={"Content-Encoding": "gzip"}), "is cut"),
+        (Reply(raw=b"no gzip", headers={"Content-Encoding": "gzip"}), "must send what it says it sends"),
+        (
+            Reply(raw=body_of("x"), headers={"Content-Encoding": "br"}),
+            "must send plain bytes, gzip or deflate, got 'br'",
+        ),
+        (Reply(text="Score: 10", finish="content_filter"), "content filter"),
+        (Reply(raw=b"[" * 2**20), "must send a chat completion"),
+    ],
+)
+def test_what_a_server_sends_is_read_up_to_a_limit_and_as_utf_8(reply: Reply, value: float | str) -> None:
+    with chat_server([reply]) as server:
+        [part] = judged(made_judge(server, retries=0), ["x"])
+    if isinstance(value, float):
+        assert part == replace(part, value=value, error=None)
+    else:
+        assert part.value is None
+        assert value in (part.error or "")
+
+
+def test_a_body_that_unpacks_to_gigabytes_takes_little_memory() -> None:
+    packer, bomb = zlib.compressobj(9, wbits=31), b""
+    for _ in range(128):
+        bomb += packer.compress(bytes(2**23))
+    bomb += packer.flush()
+    with chat_server([Reply(raw=bomb, headers={"Content-Encoding": "gzip"})]) as server:
+        judge = made_judge(server, retries=0)
+        tracemalloc.start()
+        [part] = judged(judge, ["x"])
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert "at most 8388608 bytes" in (part.error or "")
+    assert most_bytes < 2**26
 
 
 def test_a_server_that_is_not_there_makes_the_sample_invalid() -> None:

@@ -4,7 +4,8 @@
                                            | busy (429), failing (408, 5xx), out of reach, out of time
                                            +--> wait, twice as long each time or as the server says --> next try
 
-A try ends with its time limit, whatever the server does; a wait is at most `LONGEST_PAUSE_SECONDS`. The key is read
+A try ends with its time limit, whatever the server does, and reads at most `MAX_BODY_BYTES`, as UTF-8 whatever the
+headers say; a wait is at most `LONGEST_PAUSE_SECONDS`. The key is read
 once from the environment, is sent in the header alone, and is cut out of whatever an error repeats.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 from strop.config.judges import ServerJudge
 from strop.data.errors import SettingError, require_package
+from strop.tasks.llm_judge.body import BodyReader
 from strop.tasks.llm_judge.engine import JudgeError
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -93,22 +95,21 @@ class ServerEngine:
     async def _try(self, body: bytes) -> str:
         import httpx2
 
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip, deflate"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         try:
             async with (
                 asyncio.timeout(self._timeout_seconds),
                 httpx2.AsyncClient(verify=self._certificates, timeout=None) as client,
+                client.stream("POST", self._address, content=body, headers=headers) as response,
             ):
-                response = await client.post(self._address, content=body, headers=headers)
+                content = await BodyReader(response.headers.get("content-encoding", "")).read(response.aiter_raw())
         except TimeoutError:
             raise _PassingError(f"it must answer within {self._timeout_seconds:g} s, and did not") from None
         except httpx2.TransportError as error:
             raise _PassingError(f"{type(error).__name__}: {error}") from error
-        except httpx2.DecodingError as error:
-            raise JudgeError(f"the judge's server must send what it says it sends: {error}") from error
-        return self._read(response.status_code, response.headers, response.text)
+        return self._read(response.status_code, response.headers, content.decode("utf-8", errors="replace"))
 
     def _read(self, status: int, headers: Mapping[str, str], text: str) -> str:
         if status in _BUSY_OR_FAILING:
@@ -120,6 +121,8 @@ class ServerEngine:
             raise JudgeError(f"the judge's server must send a chat completion with text, got {self._shown(text)}")
         if finish == "length":
             raise JudgeError("the judge's answer was cut by judge.max_new_tokens, or by the server's own limit")
+        if finish == "content_filter":
+            raise JudgeError("the judge's answer was cut by the server's content filter")
         return content
 
     def _pause_seconds(self, number: int, asked: float | None) -> float:

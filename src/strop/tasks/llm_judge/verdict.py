@@ -1,6 +1,7 @@
 """How a judge's answer becomes a value. Thoughts (`<think>`) are left out, and the last verdict of several counts."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +19,11 @@ ReadVerdict = Callable[[str], float]
 PATTERN_SECONDS = 1.0
 """A pattern that backtracks for longer finds nothing."""
 _SHOWN_CHARACTERS = 200
+_OPENING = re.compile(r'\{\s*["}]')
+_MOST_READINGS = 8
+_FAILURE_COST = 512
+"""What an object that breaks costs beside its characters, in characters."""
+_PIECE = 2**16
 
 
 def verdict_reader(config: Verdict, reward: str) -> ReadVerdict:
@@ -82,16 +88,33 @@ def _read_json(field: str, lowest: float, highest: float, answer: str) -> float:
 
 
 def _objects(text: str) -> list[Mapping[str, Any]]:
-    """Every JSON object in the text, outer ones only, in order."""
-    decoder, objects, place = json.JSONDecoder(), [], text.find("{")
-    while place >= 0:
+    """Every JSON object in the text, outer ones only, in order.
+
+    An object that does not close is read to where it breaks, and what is inside of it again. Raises JudgeError where
+    that reads the text many times over, as only text that is made for it does.
+    """
+    decoder, objects, left = json.JSONDecoder(), [], _MOST_READINGS * (len(text) + _PIECE)
+    place = 0
+    while start := _OPENING.search(text, place):
+        place = start.start()
+        if place > _PIECE:  # an error counts the lines before it, which would be all of them each time
+            text, place = text[place:], 0
         try:
             value, place = decoder.raw_decode(text, place)
             objects.append(value)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            left -= _FAILURE_COST + _read_to(error, text) - place
             place += 1
-        place = text.find("{", place)
+        if left < 0:
+            raise JudgeError(f"the judge's answer must hold whole JSON objects, got{_of(text)}")
     return objects
+
+
+def _read_to(error: Exception, text: str) -> int:
+    """How far an object was read; to the end where a text does not close, and where the error does not say it."""
+    if not isinstance(error, json.JSONDecodeError) or error.msg.startswith("Unterminated string"):
+        return len(text)
+    return error.pos
 
 
 def _scaled(number: float, lowest: float, highest: float) -> float:
