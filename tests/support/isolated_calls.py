@@ -1,9 +1,12 @@
 """What tests call in child processes; imported there, so nothing heavy may be imported here."""
 
+import contextlib
 import ctypes
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -65,6 +68,13 @@ def misbehaving() -> Callable[[str, Any], Any]:
             except OSError:
                 continue
 
+    def forge(argument: str) -> None:
+        """Sends the parent an answer of its own making, in every connection that is open."""
+        payload = argument.encode()
+        for descriptor in range(3, 64):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                connection.sendall(struct.pack("!Q", len(payload)) + payload)
+
     def start_sleeper(argument: Any) -> int:
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
 
@@ -82,6 +92,7 @@ def misbehaving() -> Callable[[str, Any], Any]:
         "hoard": lambda argument: [held.append(bytearray(2**24)) for _ in iter(int, 1)],
         "print": lambda argument: print(argument, flush=True),
         "scribble": scribble,
+        "forge": forge,
         "close all": lambda argument: os.closerange(3, 64),
         "unserialisable": lambda argument: object(),
         "fork": fork_and_return,

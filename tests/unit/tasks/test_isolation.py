@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import re
 import subprocess
@@ -53,6 +54,33 @@ def test_outcomes_come_in_the_order_of_the_calls(pool: Pool) -> None:
     assert [outcome.value for outcome in outcomes] == [value for _, value in calls]
     assert all(outcome.error is None for outcome in outcomes)
     assert run(pool) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"call": 0},
+        {"call": 0, "seconds": "x", "is_last": False, "threads": 0},
+        {"call": 0, "seconds": -1, "is_last": False, "threads": 0},
+        {"call": 0, "seconds": 1, "is_last": "no", "threads": 0},
+        {"call": 0, "seconds": 1, "is_last": False, "threads": "0"},
+        {"call": 0, "seconds": 1, "is_last": True, "threads": 0},
+        {"call": 0, "seconds": 1, "is_last": False, "threads": 0, "error": 7},
+        {"call": 1, "seconds": 1, "is_last": False, "threads": 0},
+        [0],
+    ],
+)
+def test_an_answer_of_another_form_costs_its_call_and_not_the_lane(pool: Pool, answer: Any) -> None:
+    calls = [("forge", json.dumps(answer)), ("echo", 1)]
+    forged, echo = run(pool, *calls)
+    assert "wrote into the connection of its parent" in (forged.error or "")
+    assert echo.value == 1
+
+
+def test_an_answer_of_very_deep_brackets_costs_its_call_and_not_the_lane(pool: Pool) -> None:
+    forged, echo = run(pool, ("forge", "[" * 2**16), ("echo", 1))
+    assert "wrote into the connection of its parent" in (forged.error or "")
+    assert echo.value == 1
 
 
 @pytest.mark.parametrize(

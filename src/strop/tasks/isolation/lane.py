@@ -15,6 +15,7 @@ loading within LOAD_SECONDS; a start within START_SECONDS. The thread lives as l
 kills the child when that thread ends.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -108,7 +109,8 @@ class Lane(threading.Thread):
                 seconds = time.monotonic() - started
                 self._lose(running, f"{problem}{_where(trace)}\n{trace}", seconds, is_doubtful=is_doubtful)
                 return
-            if answer.get("call") != num_calls - len(running):
+            if not _is_answer(answer, num_calls - len(running)):
+                child.kill()
                 raise ChildEnded("the process wrote into the connection of its parent")
             call.target.measured(answer["seconds"])
             if answer["is_last"]:
@@ -152,6 +154,15 @@ class Lane(threading.Thread):
             child.close()
 
 
+def _is_answer(answer: dict[str, Any], call: int) -> bool:
+    """Whether this is what a child sends behind its call of this number: what the user's code wrote may be anything."""
+    seconds, threads, error = answer.get("seconds"), answer.get("threads"), answer.get("error")
+    is_timed = isinstance(seconds, int | float) and 0 <= seconds < math.inf
+    is_ended = answer.get("is_last") is False or (answer.get("is_last") is True and error is not None)
+    is_told = error is None or isinstance(error, str)
+    return answer.get("call") == call and is_timed and isinstance(threads, int) and is_ended and is_told
+
+
 def _where(trace: str) -> str:
     """The innermost line of a faulthandler's traceback, as words behind a sentence; nothing where there is none."""
     _, _, current = trace.rpartition("Current thread")
@@ -166,4 +177,6 @@ def _load_error(child: ChildProcess) -> str | None:
         raise ChildEnded(f"what is called must load within {LOAD_SECONDS:g} seconds, and did not") from None
     except ChildEnded as error:
         raise ChildEnded(f"while it was loaded: {error}") from error
-    return f"cannot be loaded: {answer['error']}" if "failed" in answer else None
+    if "loaded" not in answer and not isinstance(answer.get("error"), str):
+        raise ChildEnded("while it was loaded: the process wrote into the connection of its parent")
+    return None if "loaded" in answer else f"cannot be loaded: {answer['error']}"

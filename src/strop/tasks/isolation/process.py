@@ -87,7 +87,7 @@ class ChildProcess:
             answer = json.loads(self._reader.next(deadline))
         except EOFError:
             raise ChildEnded(self._ending()) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.kill()
             raise ChildEnded(f"the process wrote into the connection of its parent: {error}") from error
         if not isinstance(answer, dict):
