@@ -16,7 +16,15 @@ from strop.api import train
 from strop.config.root import Config
 from strop.errors import ConfigError
 from support.command import source_environment
-from support.runs import assert_same_run, checkpoint_tensors, stored_metrics, tiny_run, write_run_file
+from support.runs import (
+    assert_same_run,
+    assert_same_tensors,
+    checkpoint_tensors,
+    stored_metrics,
+    stored_samples,
+    tiny_run,
+    write_run_file,
+)
 
 pytest.importorskip("ray", reason="needs the extra `ray`")
 
@@ -68,6 +76,17 @@ def test_ppo_runs_on_ray(tmp_path: Path) -> None:
     assert stored_metrics(folders[0]) == pytest.approx(stored_metrics(folders[1]), rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_several_samplers_draw_what_one_draws(tmp_path: Path, kind: str) -> None:
+    """5 prompts x 3 samples on 2 samplers: tokens belong to the sample, not to who draws them."""
+    shape = {"prompts_per_step": 5, "group_size": 3}
+    one = train(config_of(tmp_path, "local", "one", rollout=shape)).folder
+    two = train(config_of(tmp_path, kind, "two", rollout={**shape, "replicas": 2})).folder
+    assert_same_tensors(checkpoint_tensors(two), checkpoint_tensors(one))
+    assert stored_samples(two) == stored_samples(one)
+    assert [line["rollout/requests"] for line in stored_metrics(two)[1:]] == [5, 5, 5]
+
+
 # ------------------------------------------------------------------------------------------ what cannot be
 
 
@@ -91,9 +110,10 @@ def test_an_address_that_nobody_answers_at_is_refused_in_seconds(tmp_path: Path)
 # ------------------------------------------------------------------------------------------ who dies
 
 
-def started_run(folder: Path) -> "tuple[subprocess.Popen[str], Callable[[str], int]]":
+def started_run(folder: Path, **sections: dict[str, Any]) -> "tuple[subprocess.Popen[str], Callable[[str], int]]":
     """A long run in a process of its own, once it has trained a step, and the process of each role."""
-    config = config_of(folder, "ray", "run", run={"steps": 1000}, cluster={"trainer_cores": 1, "sampler_cores": 1})
+    cluster = {"trainer_cores": 1, "sampler_cores": 1}
+    config = config_of(folder, "ray", "run", run={"steps": 1000}, cluster=cluster, **sections)
     file = write_run_file(config, folder / "run.toml")
     process = subprocess.Popen(
         [sys.executable, "-m", "strop", "train", str(file)],
@@ -131,6 +151,24 @@ def test_a_run_whose_role_was_killed_ends_naming_it_and_resumes_exactly(tmp_path
     resumed = train(config_of(tmp_path, "ray", "run", run={"steps": steps}), resume=True).folder
     whole = train(config_of(tmp_path, "local", "whole", run={"steps": steps})).folder
     assert_same_run(resumed, whole)
+
+
+@pytest.mark.slow
+def test_the_other_samplers_redo_what_a_killed_one_was_asked(tmp_path: Path) -> None:
+    process, pid_of = started_run(tmp_path, rollout={"replicas": 2})
+    os.kill(pid_of("sampler-1"), signal.SIGKILL)
+    run = tmp_path / "runs" / "run"
+    deadline = time.monotonic() + END_SECONDS
+    while not any(line.get("rollout/replicas_lost") == 1 for line in stored_metrics(run)):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=END_SECONDS)
+    assert "sampler-1 is gone: its requests were redone by the others" in output
+    steps = stored_metrics(run)[-1]["step"]
+    whole = train(config_of(tmp_path, "local", "whole", run={"steps": steps})).folder
+    assert stored_samples(run) == stored_samples(whole)
 
 
 @pytest.mark.slow

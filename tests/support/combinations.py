@@ -107,7 +107,7 @@ def step_of(row: Row, session: Session, folder: Path) -> Stepped:
     )
     gate = LocalGate()
     transfer = InProcessTransfer(policy.export_weights, torch.float32)
-    publisher = Publisher([Replica("sampler-0", run.engine)], transfer, proof, gate)
+    publisher = Publisher([Replica(*named) for named in run.samplers.engines.items()], transfer, proof, gate)
     run.cluster.run(publisher.start(0, canary=False))
     roles = replace(
         run.roles,

@@ -247,6 +247,9 @@ JUDGING = {
 }
 ROLLOUT = {
     "rollout.type": refused("rollout.type must be native", "rollout.type=other"),
+    "rollout.replicas": Effect(
+        ["rollout.replicas=2"], lambda evidence: "rollout/replica_imbalance" in evidence.metrics[1]
+    ),
     "rollout.prompts_per_step": Effect(["rollout.prompts_per_step=3"], metric("groups/generated")),
     "rollout.group_size": Effect(["rollout.group_size=3"], lambda evidence: len(evidence.samples)),
     "rollout.max_new_tokens": Effect(["rollout.max_new_tokens=4"], metric("length/max")),

@@ -12,6 +12,8 @@ class RolloutConfig(Section):
 
     type: Literal["native"] = "native"
     """The engine: native is the continuous-batching engine that strop brings."""
+    replicas: int = Field(default=1, ge=1)
+    """Engines that share the requests, each with a full copy of the policy."""
     prompts_per_step: int = Field(default=8, ge=1)
     """Prompts in the batch of one step."""
     group_size: int = Field(default=8, ge=1)

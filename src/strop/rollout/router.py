@@ -32,19 +32,6 @@ class Gate(Protocol):
         """Waits until the gate is open and counts the request as inside."""
 
 
-class GatedRouter:
-    """Sends every request to one engine while the gate is open; implements `protocols.Sampler`."""
-
-    def __init__(self, engine: RolloutEngine, gate: Gate) -> None:
-        self._engine = engine
-        self._gate = gate
-
-    async def generate(self, request: GroupRequest) -> list[Completion]:
-        """Completes a prompt once per stream; waits while weights are being published."""
-        async with self._gate.request():
-            return await self._engine.generate(request)
-
-
 @dataclass
 class _Replica:
     """One engine and the work that it has."""

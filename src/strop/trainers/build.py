@@ -22,7 +22,7 @@ from strop.data import MixtureStream, PromptStream, build_stream
 from strop.errors import CheckpointError
 from strop.protocols import Algorithm, CheckpointPart, Device
 from strop.records import Group
-from strop.rollout.router import GatedRouter
+from strop.rollout.router import Router
 from strop.trainers.drift import DriftGauge
 from strop.trainers.inputs import Inputs, training_sampling
 from strop.trainers.parts import Parts, Policy, local_parts, rollout_dtype
@@ -45,6 +45,7 @@ class Run:
     step: StepSettings
     policy: Policy
     samplers: Samplers
+    router: Router
     stream: PromptStream | MixtureStream
     publisher: Publisher
     proof: WeightProof
@@ -85,9 +86,10 @@ def build_run(config: Config, inputs: Inputs, logs: Path | None = None) -> Run:
     engines = parts.samplers.engines
     replicas = [Replica(name, engine) for name, engine in engines.items()]
     stream = build_stream(inputs.training, config.data, config.run.seed)
+    router = Router(engines, gate)
     roles = Roles(
         prompts=stream,
-        sampler=GatedRouter(next(iter(engines.values())), gate),
+        sampler=router,
         judge=inputs.judge,
         algorithm=algorithm,
         policy=parts.policy,
@@ -100,6 +102,7 @@ def build_run(config: Config, inputs: Inputs, logs: Path | None = None) -> Run:
         step=_step_settings(config, inputs, parts),
         policy=parts.policy,
         samplers=parts.samplers,
+        router=router,
         stream=stream,
         publisher=Publisher(replicas, parts.transfer, proof, gate),
         proof=proof,

@@ -50,7 +50,7 @@ def local_parts(config: Config, inputs: Inputs, algorithm: Algorithm) -> Parts:
     device = build_device(config.run.device)
     device.set_threads(config.run.threads)
     hf_model = load_checked(config)
-    engine = _rollout_engine(config, inputs, hf_model, device)
+    engines = [_rollout_engine(config, inputs, hf_model, device) for _ in range(config.rollout.replicas)]
     learner = build_learner(config, hf_model, algorithm, device)
     policy = learner.policy
     return Parts(
@@ -60,7 +60,7 @@ def local_parts(config: Config, inputs: Inputs, algorithm: Algorithm) -> Parts:
         reference=learner.reference,
         critic=learner.critic,
         teachers=learner.teachers,
-        samplers=NativeSamplers([engine]),
+        samplers=NativeSamplers(engines),
         transfer=InProcessTransfer(policy.export_weights, rollout_dtype(config)),
         identity=ModelIdentity.of(policy.export_weights()),
         shares_prefixes=policy.shares_prefixes,

@@ -32,6 +32,9 @@ class Samplers(Protocol):
     def detail(self) -> str:
         """What they do now, for a person who waits; must answer at once."""
 
+    def leave_out(self, name: str) -> None:
+        """Asks a sampler for nothing any more: its process is gone."""
+
 
 async def have_weights(samplers: Samplers) -> bool:
     """Whether every sampler holds weights that are whole."""
@@ -63,6 +66,10 @@ class NativeSamplers:
     async def facts(self) -> list[SamplerFacts]:
         """What each says of itself."""
         return [SamplerFacts(engine.version, engine.counters.released_bytes) for engine in self.natives]
+
+    def leave_out(self, name: str) -> None:
+        """Refuses: an engine of this process cannot go alone."""
+        raise RuntimeError(f"an engine in this process cannot be gone, got {name!r}")
 
     def detail(self) -> str:
         """How much was decoded, and whether rewards are all that is waited for."""

@@ -92,6 +92,7 @@ class SyncTrainer:
         """One step; False where the run must end before it was trained."""
         run = self.run
         collected = self._collect()
+        self._leave_out_lost()
         if collected is None or not self._is_trainable(collected):
             return False
         with self._phase("update", f"gradients of {len(collected.kept)} groups"):
@@ -155,6 +156,13 @@ class SyncTrainer:
         if self.settings.sampler_sleeps and num_targets:
             self.run.cluster.run(sleep(self.run.samplers, drop_weights=True))
 
+    def _leave_out_lost(self) -> None:
+        """Goes on without samplers that are gone, whose requests the others have redone."""
+        for name in self.run.router.lost.keys() & self.run.samplers.engines.keys():
+            self.run.samplers.leave_out(name)
+            self.run.publisher.leave_out(name)
+            self.reporter.console.warn(f"{name} is gone: its requests were redone by the others, which go on alone")
+
     def _publish(self, updated: Updated) -> Metrics:
         """Publishes and proves where the weights changed, or where the sampler gave its own back."""
         run, state = self.run, self.run.state
@@ -172,7 +180,7 @@ class SyncTrainer:
         run.state.count(collected.generated)
         timing = with_rewards_apart(self._timing(), collected.reward_seconds)
         self.reporter.samples(step, collected.generated, updated.groups)
-        everything = measured | further | timing | memory_metrics(run)
+        everything = measured | further | timing | memory_metrics(run) | run.router.take_metrics()
         self.reporter.step(step, self.settings.total_steps, everything, collected.generated)
         for note in updated.notes:
             self.reporter.console.warn(note)

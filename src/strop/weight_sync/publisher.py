@@ -6,7 +6,8 @@
          --> PUBLISHED  the version counts, the gate opens            (--> HOLDING at the next publication)
 
 Whatever goes wrong on the way leads to FAILED, which is final: the gate refuses every request, `version` is
-still the last one that was proven, and the error names the replica. Every wait has a bound.
+still the last one that was proven, and the error names the replica. Every wait has a bound. Each replica then holds
+the old or the new weights whole, or refuses to sample.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -74,6 +75,22 @@ class _Clock:
         }
 
 
+class MemoryTurns(Protocol):
+    """Makes room on a device that trainer and samplers share; a `HandOver` is one."""
+
+    async def to_weights(self) -> None:
+        """Makes room for the samplers' weights, and maps them."""
+
+    async def to_cache(self) -> None:
+        """Makes room for the samplers' caches, and maps them; does nothing where they are."""
+
+    async def give_up(self) -> None:
+        """Leaves nobody half awake after a failure."""
+
+    def take_metrics(self) -> Metrics:
+        """What was measured since the last call."""
+
+
 class Publisher:
     """Owns the state of publication; one publication runs at a time."""
 
@@ -84,6 +101,7 @@ class Publisher:
         proof: WeightProof,
         gate: RequestGate,
         *,
+        turns: MemoryTurns | None = None,
         timeout_seconds: float = 600.0,
     ) -> None:
         """Takes the parts together; nothing is sent before `start`.
@@ -93,6 +111,7 @@ class Publisher:
             transfer: how the trainer's weights travel; their chunks must carry the version that is published.
             proof: the probe and what was proven.
             gate: the door in front of all samplers.
+            turns: where trainer and samplers share devices; None wakes samplers in one piece.
             timeout_seconds: bound of every single wait for a sampler.
         """
         names = [replica.name for replica in replicas]
@@ -102,6 +121,7 @@ class Publisher:
         self._transfer = transfer
         self._proof = proof
         self._gate = gate
+        self._turns = turns
         self._timeout_seconds = timeout_seconds
         self._state = SyncState.IDLE
         self._version: int | None = None
@@ -116,6 +136,13 @@ class Publisher:
     def version(self) -> int | None:
         """The version that was proven last; None before the first."""
         return self._version
+
+    def leave_out(self, name: str) -> None:
+        """Publishes to a replica no more: its process is gone. Raises SyncError where none would be left."""
+        left = tuple(replica for replica in self._replicas if replica.name != name)
+        if not left:
+            raise SyncError(f"weights must have a sampler to go to, the last one is gone: {name}")
+        self._replicas = left
 
     async def start(self, version: int, *, canary: bool = True) -> Metrics:
         """Publishes the run's first weights, and shows that every replica follows.
@@ -139,6 +166,30 @@ class Publisher:
 
         return await self._run(version, update_and_prove)
 
+    async def admit(self, replica: Replica) -> Metrics:
+        """Brings the proven version to a replica that was started anew, proves it, and publishes to it from then on.
+
+        The trainer must still hold that version. Other replicas go on sampling meanwhile; the new one must not be
+        asked for anything before this returns. Raises SyncError where it cannot be proven; the others stay.
+        """
+        version, others = self._version, tuple(one for one in self._replicas if one.name != replica.name)
+        if version is None or self._state is not SyncState.PUBLISHED:
+            raise SyncError(f"a replica can be admitted between two publications, got {self._state}")
+        self._clock = _Clock(time.perf_counter())
+        self._enter(SyncState.HOLDING)
+        self._replicas = (replica,)
+        is_proven = False
+        try:
+            await self._each(lambda one: one.engine.wake())
+            await self._each(lambda one: one.engine.pause())
+            await self._update(version)
+            reports = await self._prove()
+            is_proven = True
+        finally:
+            self._state = SyncState.PUBLISHED
+            self._replicas = (*others, replica) if is_proven else others
+        return metrics_of(reports) | self._clock.metrics
+
     # ----------------------------------------------------------------------------------------- order
 
     async def _run(self, version: int, work: Callable[[], Awaitable[list[ReplicaReport]]]) -> Metrics:
@@ -149,11 +200,14 @@ class Publisher:
             reports = await work()
         except BaseException as error:
             self._fail(error)
+            if self._turns is not None:
+                await self._turns.give_up()
             raise
         self._enter(SyncState.PUBLISHED)
         self._version = version
         self._gate.release()
-        return metrics_of(reports) | self._clock.metrics
+        measured = {} if self._turns is None else self._turns.take_metrics()
+        return metrics_of(reports) | self._clock.metrics | measured
 
     async def _hold(self) -> None:
         self._gate.shut()
@@ -162,7 +216,10 @@ class Publisher:
             await self._gate.emptied(self._timeout_seconds)
         except TimeoutError as error:
             raise SyncError(f"weights cannot be published: {error}") from error
-        await self._each(lambda replica: replica.engine.wake())
+        if self._turns is None:
+            await self._each(lambda replica: replica.engine.wake())
+        else:
+            await self._bounded(self._turns.to_weights())
         await self._each(lambda replica: replica.engine.pause())
 
     async def _update(self, version: int, *, scale: float = 1.0) -> None:
@@ -173,7 +230,17 @@ class Publisher:
             if lines:
                 more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
                 raise SyncError(f"{name} does not hold what was sent: {'; '.join(lines[:_MAX_LINES])}{more}")
+        if self._turns is not None:
+            await self._bounded(self._turns.to_cache())
         await self._each(lambda replica: replica.engine.resume())
+
+    async def _bounded(self, work: Awaitable[None]) -> None:
+        try:
+            await asyncio.wait_for(work, self._timeout_seconds)
+        except TimeoutError as error:
+            raise SyncError(
+                f"memory must change hands within {self._timeout_seconds:g} s while {self._state}, it did not"
+            ) from error
 
     async def _send(self, version: int, scale: float) -> dict[str, tuple[WeightReceipt, WeightReceipt]]:
         engines = {replica.name: replica.engine for replica in self._replicas}

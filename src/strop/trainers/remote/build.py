@@ -62,7 +62,7 @@ def _parts(config: Config, algorithm: Algorithm, cluster: RayCluster) -> Parts:
 
 def roles_of(config: Config) -> list[Role]:
     """Every role of a run: trainer ranks first, then samplers."""
-    trainers, samplers = config.cluster.trainers, 1
+    trainers, samplers = config.cluster.trainers, config.rollout.replicas
     trainer_cores, sampler_cores = cores_of_roles(config, trainers, samplers, os.cpu_count() or 1)
     rendezvous = f"tcp://127.0.0.1:{_free_port()}" if trainers > 1 else None
     ranks = [

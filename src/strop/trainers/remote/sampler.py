@@ -8,13 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from strop.cluster.ray.cluster import RemoteObject
+from strop.cluster.ray.cluster import RemoteObject, RoleDied
 from strop.config.root import Config
 from strop.data import build_renderer
 from strop.devices import build_device
 from strop.models.load import load_model_config, load_tokenizer, max_length
 from strop.protocols import RolloutEngine
 from strop.records import Completion, GroupRequest, WeightChunk, WeightReceipt
+from strop.rollout.errors import ReplicaLostError
 from strop.rollout.native.engine import NativeEngine
 from strop.trainers.learner import load_checked
 from strop.trainers.remote.transfers import receiving_half
@@ -85,7 +86,10 @@ class RemoteEngine:
 
     async def generate(self, request: GroupRequest) -> list[Completion]:
         """Completes the prompt once per stream."""
-        found: list[Completion] = await self.actor.call("generate", request)
+        try:
+            found: list[Completion] = await self.actor.call("generate", request)
+        except RoleDied as error:
+            raise ReplicaLostError(str(error)) from error
         return found
 
     async def score(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
@@ -133,6 +137,11 @@ class RemoteSamplers:
     async def facts(self) -> list[SamplerFacts]:
         """What each says of itself."""
         return [await actor.call("facts") for actor in self.actors]
+
+    def leave_out(self, name: str) -> None:
+        """Asks a sampler for nothing any more."""
+        self.actors = tuple(actor for actor in self.actors if actor.name != name)
+        self._engines = {key: engine for key, engine in self._engines.items() if key != name}
 
     def detail(self) -> str:
         """Where they are."""
