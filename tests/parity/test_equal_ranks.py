@@ -5,6 +5,7 @@ their cost: groups that do not divide, one far longer than the rest, fewer group
 """
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ CASES = {
     "with_a_critic_least": Case("least", PPO, AT_ONCE),
     "checkpointed": Case("long", GRPO, 40, {"gradient_checkpointing": True}),
     "replicas": Case("five", PPO, 25, {"shard_size": 1, **CLIPPED}),
+    "rows_alone": Case("five", PPO, 30, CLIPPED, family="qwen3_next"),
+    "rows_alone_least": Case("least", GSPO, AT_ONCE, family="qwen3_next"),
+    "experts": Case("five", GRPO, 25, family="qwen3_moe"),
     "adapters": Case("five", GRPO, 25, CLIPPED, lora=True),
 }
 ON_FOUR = {
@@ -76,17 +80,8 @@ def batch(name: str) -> list[Group]:
 def case_of(num_ranks: int, name: str) -> Case:
     """One process has no part of a model to hold."""
     case = {**CASES, **ON_FOUR}[name]
-    return (
-        case
-        if num_ranks > 1
-        else Case(
-            case.batch,
-            case.algorithm,
-            case.max_tokens,
-            lora=case.lora,
-            training={key: value for key, value in case.training.items() if key != "shard_size"},
-        )
-    )
+    training = {key: value for key, value in case.training.items() if key != "shard_size"}
+    return case if num_ranks > 1 else replace(case, training=training)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +114,7 @@ def outcomes(
 def expected(name: str, folder: Path) -> Outcome:
     """What one process does that computes everything at once."""
     case = case_of(1, name)
-    at_once = Case(case.batch, case.algorithm, AT_ONCE, case.training, case.lora)
-    return do_job(make_job(at_once, batch(case.batch), 1, folder / name), 0)
+    return do_job(make_job(replace(case, max_tokens=AT_ONCE), batch(case.batch), 1, folder / name), 0)
 
 
 @pytest.fixture(scope="module")

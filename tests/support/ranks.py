@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from strop.algorithms.build import build_algorithm
 from strop.config.critic import CriticConfig
@@ -28,7 +29,7 @@ from strop.records import Group
 from strop.training.fsdp2.critic import Fsdp2Critic
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.sharding import full_tensor
-from support.tiny import tiny_model
+from support.tiny import HYBRID_FAMILIES, tiny_model
 from support.update_half import prepared_and_moved, ready_plan, resolved, step_settings, update_roles
 
 ADAPTERS = LoraConfig(rank=4, alpha=8.0)
@@ -60,6 +61,19 @@ class Case:
     max_tokens: int
     training: dict[str, Any] = field(default_factory=dict)
     lora: bool = False
+    family: str = "llama"
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether rows that begin alike are computed together."""
+        return self.family not in HYBRID_FAMILIES
+
+    def model(self) -> PreTrainedModel:
+        """The tiny model of its family, with adapters where it has them."""
+        model = tiny_model(self.family)
+        if self.lora:
+            attach_adapters(model, ADAPTERS)
+        return model
 
 
 @dataclass(frozen=True)
@@ -87,12 +101,9 @@ class Outcome:
 
 
 def policy_of(case: Case) -> Fsdp2Engine:
-    """An engine of the tiny llama, with adapters where the case has them."""
-    model = tiny_model("llama")
-    if case.lora:
-        attach_adapters(model, ADAPTERS)
+    """An engine of the case's model."""
     return Fsdp2Engine(
-        model,
+        case.model(),
         TrainingConfig(**{"learning_rate": 1e-2, "logprob_chunk_tokens": 64, **case.training}),
         temperature=1.0,
         device=CpuDevice(),
@@ -101,19 +112,16 @@ def policy_of(case: Case) -> Fsdp2Engine:
 
 
 def critic_of(case: Case) -> Fsdp2Critic:
-    """A critic of the tiny llama."""
+    """A critic of the case's model."""
     training = TrainingConfig(**{"learning_rate": 1e-2, **case.training})
-    return Fsdp2Critic(tiny_model("llama"), CriticConfig(learning_rate=1e-2), training, device=CpuDevice())
+    return Fsdp2Critic(case.model(), CriticConfig(learning_rate=1e-2), training, device=CpuDevice())
 
 
 def make_job(case: Case, groups: Sequence[Group], num_ranks: int, folder: Path) -> Job:
     """Prepares the groups as one mini-batch over the ranks, and saves models that moved since they sampled."""
-    model = tiny_model("llama")
-    if case.lora:
-        attach_adapters(model, ADAPTERS)
     settings = resolved(**case.algorithm)
-    roles = update_roles(settings, model, micro_batch_tokens=case.max_tokens)
-    how = step_settings(case.max_tokens, epochs=2, num_ranks=num_ranks)
+    roles = update_roles(settings, case.model(), micro_batch_tokens=case.max_tokens)
+    how = step_settings(case.max_tokens, epochs=2, share_prefix=case.shares_prefixes, num_ranks=num_ranks)
     prepared = prepared_and_moved(roles, groups, how)
     (folder / "policy").mkdir(parents=True)
     roles.policy.save(folder / "policy")

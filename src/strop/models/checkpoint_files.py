@@ -11,7 +11,7 @@ _HEADER_LENGTH_BYTES = 8
 
 def check_checkpoint_files(folder: Path) -> None:
     """Raises ModelError naming the file that is missing, truncated or not a checkpoint."""
-    files = _weight_files(folder)
+    files = weight_files(folder)
     if not files:
         raise ModelError(
             f"the model folder {folder} must hold weights, got no .safetensors and no pytorch_model*.bin",
@@ -24,7 +24,8 @@ def check_checkpoint_files(folder: Path) -> None:
             _check_safetensors(file)
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """Returns the files that hold the weights of a model folder, whether they are there or not."""
     index = folder / _INDEX
     if index.is_file():
         try:

@@ -132,11 +132,11 @@ def _read_weights(
             f"the weights of {section.path} cannot be loaded: {error}", f"Fetch the model in {folder} anew."
         ) from error
     hf_model: PreTrainedModel = loaded[0]
-    _check_report(section, folder, loaded[1])
+    check_report(section, folder, loaded[1])
     return hf_model
 
 
-def _check_report(section: ModelConfig, folder: Path, report: dict[str, Any]) -> None:
+def check_report(section: ModelConfig, folder: Path, report: dict[str, Any]) -> None:
     """Refuses what transformers only warns about: missing weights would start from random numbers."""
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         names = sorted(map(str, report[kind]))

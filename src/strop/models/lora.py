@@ -4,6 +4,7 @@ The model keeps its class and its forward; its linear layers become PEFT layers 
 `base_layer` and train two small matrices A [R, in] and B [out, R]. Reference: Hu et al., 2021, arXiv 2106.09685.
 """
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from strop.config.model import LoraConfig, ModelConfig
@@ -59,7 +61,6 @@ def attach_adapters(hf_model: PreTrainedModel, section: LoraConfig, seed: int = 
 
     targets = _targets(hf_model, section)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
         try:
             inject_adapter_in_model(_peft_config(section, targets), hf_model, ADAPTER_NAME)
         except ValueError as error:
@@ -70,6 +71,53 @@ def attach_adapters(hf_model: PreTrainedModel, section: LoraConfig, seed: int = 
             ) from error
     for name, weight in hf_model.named_parameters():
         weight.requires_grad_(_LORA_INFIX in name)
+        if _LORA_INFIX in name and weight.is_meta:  # PEFT leaves these as they are
+            weight.data = weight.data.to(hf_model.dtype)
+    draw_adapters(hf_model, seed)
+
+
+@torch.no_grad()
+def draw_adapters(hf_model: PreTrainedModel, seed: int) -> None:
+    """Starts A uniform within 1 / sqrt(in), as a linear layer, and B zero; weights without memory are left out.
+
+    Every matrix has a stream of its own, so that the values do not depend on the order or on who holds which part.
+    """
+    for name, weight in hf_model.named_parameters():
+        if _LORA_INFIX not in name or weight.is_meta:
+            continue
+        if f"{_LORA_INFIX}A." in name:
+            generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+            bound = weight.shape[-1] ** -0.5
+            drawn = torch.empty(weight.shape).uniform_(-bound, bound, generator=generator)
+            weight.copy_(_placed_as(weight, drawn.to(weight.device, weight.dtype)))
+        else:
+            weight.zero_()
+
+
+def _placed_as(weight: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Returns the part of a whole tensor that this process holds of a sharded weight."""
+    if not isinstance(weight, DTensor):
+        return whole
+    return distribute_tensor(whole, weight.device_mesh, weight.placements, src_data_rank=None)
+
+
+@contextmanager
+def without_adapters(hf_model: PreTrainedModel) -> Iterator[None]:
+    """Gives every weight its base name within the block: adapted layers are what they were before."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    adapted: dict[str, tuple[nn.Module, nn.Module]] = {
+        name: (cast(nn.Module, module), module.get_base_layer())
+        for name, module in hf_model.named_modules()
+        if isinstance(module, BaseTunerLayer)
+    }
+    for name, (_, base) in adapted.items():
+        hf_model.set_submodule(name, base)
+    try:
+        yield
+    finally:
+        for name, (layer, _) in adapted.items():
+            hf_model.set_submodule(name, layer)
 
 
 def has_adapters(model: nn.Module) -> bool:

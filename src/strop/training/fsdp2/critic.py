@@ -63,7 +63,7 @@ class Fsdp2Critic:
     @torch.no_grad()
     def values(self, plan: MicroBatchPlan) -> list[Tensor]:
         """Returns the value of the state before each target: one [N] tensor a micro-batch, on the CPU."""
-        batches = in_step(plan.micro_batches, self.device)
+        batches = in_step(plan.micro_batches, self.device, shares_prefixes=self.shares_prefixes)
         found = [self.module(batch.to(self.device.torch_device)).float().cpu() for batch in batches]
         return found[: len(plan.micro_batches)]
 
@@ -74,7 +74,8 @@ class Fsdp2Critic:
         """
         for batch in plan.micro_batches:
             _require_fields(batch)
-        parts = [self._micro_batch(batch) for batch in in_step(plan.micro_batches, self.device)]
+        batches = in_step(plan.micro_batches, self.device, shares_prefixes=self.shares_prefixes)
+        parts = [self._micro_batch(batch) for batch in batches]
         fields_N = {name: _concatenated(plan, name) for name in FIELDS}
         return merge([*parts, value_metrics(fields_N, self._over_all_processes)])
 

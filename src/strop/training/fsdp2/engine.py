@@ -24,7 +24,7 @@ from strop.records import PackedBatch, WeightChunk
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer, in_step
 from strop.training.fsdp2.sharding import full_tensor
-from strop.training.fsdp2.trained import TrainedModule
+from strop.training.fsdp2.trained import LoadWeights, TrainedModule
 
 
 class Fsdp2Engine:
@@ -38,6 +38,7 @@ class Fsdp2Engine:
         temperature: float,
         device: Device,
         needs: AlgorithmNeeds,
+        load_weights: LoadWeights | None = None,
     ) -> None:
         """Takes over a model that was loaded with the packed attention.
 
@@ -47,6 +48,7 @@ class Fsdp2Engine:
             temperature: the sampler's; log-probs are computed at it.
             device: where the model is trained.
             needs: which outputs the algorithm's loss reads.
+            load_weights: fills a model that was built without memory (`models.late_load`), once it is sharded.
         """
         self.shares_prefixes = supports_shared_prefix(causal_lm.config)
         """Whether plans may share prefixes; with recurrent layers every row is computed alone."""
@@ -59,7 +61,9 @@ class Fsdp2Engine:
         self.policy = PolicyModule(
             causal_lm, chunk_tokens=config.logprob_chunk_tokens, shares_prefixes=self.shares_prefixes
         )
-        self._trained = TrainedModule(self.policy, causal_lm, config, device, named=causal_lm)
+        self._trained = TrainedModule(
+            self.policy, causal_lm, config, device, named=causal_lm, load_weights=load_weights
+        )
         self.optimizer = self._trained.optimizer
         self._scorer = PolicyScorer(self.policy, device, temperature)
         self._temperature = temperature
@@ -74,7 +78,8 @@ class Fsdp2Engine:
 
     def forward_backward(self, plan: MicroBatchPlan, loss: LossFunction) -> Metrics:
         """Adds the gradient of the whole mini-batch; returns the loss metrics summed over it."""
-        parts = [self._micro_batch(batch, loss) for batch in in_step(plan.micro_batches, self.device)]
+        batches = in_step(plan.micro_batches, self.device, shares_prefixes=self.shares_prefixes)
+        parts = [self._micro_batch(batch, loss) for batch in batches]
         return merge([*parts, self._plan_metrics(plan)])
 
     def _micro_batch(self, batch: PackedBatch, loss: LossFunction) -> Metrics:

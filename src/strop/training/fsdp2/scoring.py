@@ -1,6 +1,7 @@
 """Passes of a policy without gradient: old log-probs, a frozen reference, the probe of the weight-sync proof."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ class PolicyScorer:
     def score(self, plan: MicroBatchPlan, *, top_k: int = 0, collisions: bool = False) -> list[Scores]:
         """Scores the targets at the rollout temperature: one record on the CPU a micro-batch."""
         wanted = Wanted(top_k=top_k, collisions=collisions)
-        scored = [self._scores(batch, self.temperature, wanted) for batch in in_step(plan.micro_batches, self.device)]
+        batches = in_step(plan.micro_batches, self.device, shares_prefixes=self.policy.shares_prefixes)
+        scored = [self._scores(batch, self.temperature, wanted) for batch in batches]
         return scored[: len(plan.micro_batches)]
 
     def score_tokens(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
@@ -48,16 +50,44 @@ def _on_cpu(values: Tensor | None) -> Tensor | None:
     return None if values is None else values.cpu()
 
 
-def in_step(micro_batches: Sequence[PackedBatch], device: Device) -> list[PackedBatch]:
+def in_step(micro_batches: Sequence[PackedBatch], device: Device, *, shares_prefixes: bool) -> list[PackedBatch]:
     """Returns the micro-batches, filled up with idle ones to as many as any process has.
 
-    Every forward and backward of a sharded model is a collective: all processes must do equally many.
+    Every forward and backward of a sharded model is a collective: all processes must do equally many. Where every
+    row is computed alone, the decoder runs once a row: micro-batches at the same place get equally many rows.
     """
     if num_processes() == 1:
         return list(micro_batches)
-    most = torch.tensor(len(micro_batches), device=device.torch_device)
+    most = int(_most([len(micro_batches)], device)[0])
+    batches = [*micro_batches, *[_idle_batch()] * (most - len(micro_batches))]
+    if shares_prefixes or not batches:
+        return batches
+    rows = _most([len(batch.segments) for batch in batches], device)
+    return [_with_idle_rows(batch, count) for batch, count in zip(batches, rows.tolist(), strict=True)]
+
+
+def _most(counts: Sequence[int], device: Device) -> Tensor:
+    """Returns the highest of each count over all processes, [len(counts)]."""
+    most = torch.tensor(counts, device=device.torch_device)
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    return [*micro_batches, *[_idle_batch()] * (int(most) - len(micro_batches))]
+    return most
+
+
+def _with_idle_rows(batch: PackedBatch, num_rows: int) -> PackedBatch:
+    """Adds rows of one token that predict nothing; their gradient is 0."""
+    missing = num_rows - len(batch.segments)
+    starts = range(batch.num_tokens, batch.num_tokens + missing)
+    return replace(
+        batch,
+        token_ids_T=_longer(batch.token_ids_T, missing),
+        ordinals_T=_longer(batch.ordinals_T, missing),
+        rope_positions_T=_longer(batch.rope_positions_T, missing),
+        segments=(*batch.segments, *(Segment(start, start + 1, None, start + 1) for start in starts)),
+    )
+
+
+def _longer(values: Tensor, count: int) -> Tensor:
+    return torch.cat([values, values.new_zeros(count, *values.shape[1:])])
 
 
 def _plain_batch(token_ids: NDArray[np.int64]) -> PackedBatch:

@@ -29,6 +29,9 @@ from strop.training.fsdp2.sharding import num_processes, shard
 from strop.training.fsdp2.state import load_state, save_state
 from strop.training.schedule import check_schedule, learning_rate_at
 
+LoadWeights = Callable[[torch.device], None]
+"""Reads the weights of a model onto a device, each process those that it holds."""
+
 
 class TrainedModule:
     """Owns a module, the optimizer of its trained parameters, and the counts of its updates."""
@@ -42,6 +45,7 @@ class TrainedModule:
         *,
         named: nn.Module,
         section: str = "training",
+        load_weights: LoadWeights | None = None,
     ) -> None:
         """Brings the module to the device, shards it, and puts it into the mode that training needs.
 
@@ -52,12 +56,15 @@ class TrainedModule:
             device: where the module is trained.
             named: parameters bear the names that they have in this part of the module.
             section: of the run file, that the learning rate comes from.
+            load_weights: fills a model that was built without memory, once it is sharded.
         """
         check_schedule(config)
         require_deterministic(hf_model)
         _set_mode(hf_model, config)
-        self.module = module.to(device.torch_device)
+        self.module = module if load_weights is not None else module.to(device.torch_device)
         shard(module, hf_model, device, config.shard_size)
+        if load_weights is not None:
+            load_weights(device.torch_device)
         self.config = config
         self.device = device
         trained = {name: weight for name, weight in named.named_parameters() if weight.requires_grad}
