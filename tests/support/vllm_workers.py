@@ -5,7 +5,7 @@ from vllm.config import set_current_vllm_config
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
 from strop.rollout.vllm.held import held_weights
-from strop.rollout.vllm.worker import WeightReceiver, _Reception
+from strop.rollout.vllm.worker import WeightReceiver, _checksum, _Reception
 
 
 class BreakableReceiver(WeightReceiver):
@@ -13,6 +13,7 @@ class BreakableReceiver(WeightReceiver):
 
     naive: `model.load_weights`, as is right on a GPU
     reload: vLLM's own reload, which packs linear layers anew, and no tied head
+    reload, looked at: the same, with our look at what products use
     nothing: takes every weight and leaves the model as it is
     """
 
@@ -22,7 +23,7 @@ class BreakableReceiver(WeightReceiver):
         self.strop_fault = fault
 
     def strop_begin_weights(self) -> None:
-        if self.strop_fault in (None, "reload"):
+        if self.strop_fault in (None, "reload", "reload, looked at"):
             super().strop_begin_weights()
         else:
             self.strop_reception = _Reception(held_weights(self.model_runner.get_model()))
@@ -40,8 +41,11 @@ class BreakableReceiver(WeightReceiver):
     def strop_finish_weights(self) -> dict[str, float]:
         if self.strop_fault is None:
             return super().strop_finish_weights()
-        if self.strop_fault == "reload":
+        if self.strop_fault in ("reload", "reload, looked at"):
             with set_current_vllm_config(self.vllm_config), torch.no_grad():
                 finalize_layerwise_reload(self.model_runner.get_model(), self.model_config)
         reception, self.strop_reception = self.strop_reception, None
+        assert reception is not None
+        if self.strop_fault == "reload, looked at":
+            return {name: _checksum(reception.held[name], arrival) for name, arrival in reception.arrivals.items()}
         return {name: arrival.checksum for name, arrival in reception.arrivals.items()}
