@@ -48,9 +48,9 @@ class QuestionTask:
     def render_gold(self, row: Mapping[str, Any]) -> str | None:
         """A response that must score 1; None where the row may lack a gold answer and does.
 
-        Of a list of texts, where a function of the user's takes one, it is the first. Raises MissingColumnError (a
-        KeyError) for a missing column, and GoldError (a ValueError) for a gold answer that is missing, blank, not
-        finite, or one that the grader cannot read.
+        Where a function of the user's judges, it is the first of a list, and a boolean is its name. Raises
+        MissingColumnError (a KeyError) for a missing column, and GoldError (a ValueError) for a gold answer that is
+        missing, blank, not finite, or one that the grader cannot read.
         """
         if self.answer is None:
             return None
@@ -60,6 +60,8 @@ class QuestionTask:
             return None
         if not self.rewards and isinstance(gold, (list, tuple)) and gold:
             gold = gold[0]
+        if not self.rewards and isinstance(gold, bool):
+            gold = str(gold)
         may_be_json = any(GRADERS[reward.name].gold_may_be_json for reward in self.rewards if reward.name in GRADERS)
         return self.respond(gold_text(gold, f"column {column!r}", may_be_json=may_be_json))
 

@@ -42,6 +42,8 @@ def fenced(program: str, language: str = "python") -> str:
     return f"I think so:\n```{language}\n{program}\n```\nThat is it."
 
 
+DIGITS = json.dumps({"inputs": [["abc"], ["x"]], "outputs": ["134", "[1]"], "fn_name": "code"})
+DIGIT_LINES = json.dumps({"inputs": ['"abc"'], "outputs": ['"134"'], "fn_name": "code"})
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 ROWS = [
     (fenced(ADD), SUMS, STRICT, 1),
@@ -55,6 +57,12 @@ ROWS = [
     (fenced("def add(x, y): return [a + y for a in x]"), FUNCTIONAL, STRICT, 1),
     (fenced("print(float(input()) / 2 + 1e-9)"), HALVES, LENIENT, 1),
     (fenced("def square(x): return x * x"), WRAPPED, LENIENT, 1),
+    (fenced("def code(x): return '134' if x == 'abc' else '[1]'"), DIGITS, STRICT, 1),
+    (fenced("def code(x): return 134 if x == 'abc' else [1]"), DIGITS, STRICT, 1),
+    (fenced("def code(x): return '134'"), DIGIT_LINES, STRICT, 1),
+    (fenced("def code(x): return '135'"), DIGIT_LINES, STRICT, 0),
+    (fenced("def code(x): return 134"), DIGIT_LINES, STRICT, 0),
+    (fenced("def code(x): return '135' if x == 'abc' else '[1]'"), DIGITS, STRICT, 0),
     (fenced("print(3)") + fenced(ADD), SUMS, STRICT, 1),
     (fenced(ADD) + fenced("$ python solution.py", "bash"), SUMS, STRICT, 1),
     (fenced("print(3)"), SUMS, STRICT, 0),
@@ -205,6 +213,15 @@ def test_the_last_python_block_is_the_program(text: str, program: str | None) ->
         ('[{"input": "1"}]', "`input` and `output`"),
         ('[{"input": "1", "output": "1", "testtype": "functional"}]', "name one function"),
         ('[{"input": "1", "output": "1", "testtype": "other"}]', "stdin or functional, got"),
+        ('{"inputs": [null], "outputs": ["1"]}', "the input of a program must be text"),
+        (
+            '{"inputs": ["1"], "outputs": [null]}',
+            "the output of a program must be text, a number or a list of these, got null",
+        ),
+        ('{"inputs": ["1"], "outputs": [true]}', "got true"),
+        ('{"inputs": ["1"], "outputs": [{"a": 1}]}', "must be text"),
+        ('{"inputs": ["1"], "outputs": [["1", null]]}', "must be text"),
+        ('{"inputs": ["1"], "outputs": [[["1"]]]}', "must be text"),
     ],
 )
 def test_tests_that_cannot_be_read_are_an_error_and_not_a_zero(gold: str, problem: str) -> None:

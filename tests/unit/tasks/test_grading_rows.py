@@ -143,6 +143,9 @@ def test_gold_answers_become_text() -> None:
     for value in (None, "", " \n", float("nan"), float("inf"), Decimal("nan"), ["a"], {"b": 1}, b"a"):
         with pytest.raises(DataError, match="x must hold a gold answer, a text or a finite number, got "):
             gold_text(value, "x")
+    for value, may_be_json in ((True, False), (False, False), (True, True)):
+        with pytest.raises(DataError, match=f"x must .* as text or number, got the boolean {str(value).lower()}"):
+            gold_text(value, "x", may_be_json=may_be_json)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "math", "math_verify", "final_answer", "choice", "numeric", "regex"])

@@ -57,3 +57,9 @@ def test_a_column_without_text_or_messages_is_refused(value: Any) -> None:
 def test_the_columns_task_has_a_gold_answer_only_where_a_column_is_named() -> None:
     assert make_task("columns").render_gold({"prompt": "?", "answer": "7"}) is None
     assert make_task("columns", answer_column="answer").render_gold({"prompt": "?", "answer": 7}) == "7"
+
+
+def test_a_boolean_is_no_gold_answer_of_a_grader_and_one_of_a_function() -> None:
+    assert make_task("columns", answer_column="answer").render_gold({"prompt": "?", "answer": True}) == "True"
+    with pytest.raises(ValueError, match=r"(?s)column 'answer' must .* got the boolean true.*such as \"yes\""):
+        make_task("exact").render_gold({"prompt": "?", "answer": True})

@@ -62,10 +62,17 @@ def row_mode(row: Mapping[str, Any], default: GradeMode) -> GradeMode:
 def gold_text(value: Any, place: str, *, may_be_json: bool = False) -> str:
     """A gold answer as text: numbers as written by Python; where it may be JSON, lists and objects as that.
 
-    Raises GoldError, naming `place`, for any other kind, a blank text and a number that is not finite.
+    Raises GoldError, naming `place`, for any other kind (a boolean too, which nobody can know the words of), a blank
+    text and a number that is not finite.
     """
     if isinstance(value, str) and value.strip():
         return value
+    if isinstance(value, bool):
+        written = json.dumps(value)
+        raise GoldError(
+            f"{place} must hold a gold answer as text or number, got the boolean {written}",
+            'Write the text that a response has to be, such as "yes".',
+        )
     if isinstance(value, int) or (isinstance(value, float | Decimal) and math.isfinite(value)):
         return str(value)
     if may_be_json and isinstance(value, Mapping | list | tuple):

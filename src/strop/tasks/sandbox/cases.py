@@ -4,7 +4,9 @@
     {"inputs": [...], "outputs": [...], "fn_name": "solve"}   functions, or methods of the class `Solution`
     [{"input": ..., "output": ..., "testtype": "stdin"}, ...] LiveCodeBench; "functional" needs `fn_name` or `metadata`
 
-Arguments of a function are a list, or text with one JSON value a line.
+Arguments of a function are a list, or text with one JSON value a line. What it must return is JSON; where the arguments
+are a list and the result is a text, the text itself is right as well as the value that it is as JSON: data sets of
+either habit cannot be told apart.
 """
 
 import json
@@ -24,6 +26,8 @@ class Case:
     arguments: tuple[Any, ...] = ()
     expected: Any = ""
     """Text that must be printed, or the JSON value that must be returned."""
+    or_text: str | None = None
+    """A text that may be returned instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ def read_cases(gold: str) -> Cases:
     """Reads the test cases from a row's JSON; raises GoldError where it has none of the shapes above, or no test."""
     try:
         content = json.loads(gold)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GoldError(f"test cases must be JSON: {error}, got {gold[:80]!r}", _REMEDY) from error
     if isinstance(content, list):
         content = _from_list(content)
@@ -78,21 +82,29 @@ def _from_list(content: list[Any]) -> dict[str, Any]:
 
 
 def _stdin_case(given: Any, expected: Any) -> Case:
-    return Case(stdin=_text(given), expected=_text(expected))
+    return Case(stdin=_text(given, "input"), expected=_text(expected, "output"))
 
 
-def _text(value: Any) -> str:
-    """Text, or the lines of a list."""
-    if isinstance(value, list):
-        return "\n".join(map(str, value))
-    return str(value)
+def _text(value: Any, what: str) -> str:
+    """Text or a number, or a list of these as lines."""
+    values = value if isinstance(value, list) else [value]
+    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in values):
+        raise GoldError(
+            f"the {what} of a program must be text, a number or a list of these, got {json.dumps(value)[:80]}", _REMEDY
+        )
+    return "\n".join(map(str, values))
 
 
 def _call_case(given: Any, expected: Any) -> Case:
-    arguments = _lines(given) if isinstance(given, str) else given
-    if not isinstance(arguments, list):
-        raise GoldError(f"the arguments of a function must be a list, got {given!r}", _REMEDY)
-    return Case(arguments=tuple(arguments), expected=_value(expected) if isinstance(expected, str) else expected)
+    if not isinstance(given, str | list):
+        raise GoldError(f"the arguments of a function must be a list, got {json.dumps(given)[:80]}", _REMEDY)
+    if isinstance(given, str):
+        return Case(
+            arguments=tuple(_lines(given)), expected=_value(expected) if isinstance(expected, str) else expected
+        )
+    if isinstance(expected, str):
+        return Case(arguments=tuple(given), expected=_value(expected), or_text=expected)
+    return Case(arguments=tuple(given), expected=expected)
 
 
 def _lines(text: str) -> list[Any]:
@@ -103,5 +115,5 @@ def _value(text: str) -> Any:
     """The JSON value of a text; the text itself where it is none."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
