@@ -17,22 +17,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-import numpy as np
-
 from strop.errors import SyncError
 from strop.metrics import Metrics, total
 from strop.protocols import RequestGate, WeightTransfer
 from strop.records import WeightReceipt
 from strop.transfer import DeliveryError, discrepancies
+from strop.weight_sync.canary import canary_scale, require_moved, require_moved_back
 from strop.weight_sync.probe import SamplerReading
 from strop.weight_sync.proof import Replica, ReplicaReport, WeightProof, metrics_of
-
-CANARY_CACHE_SHARE = 0.01
-"""Under the canary, a cached and an uncached log-prob may lie apart by this share of the movement that it causes:
-rounding is far below, keys and values from other weights are far above."""
-
-CANARY_SLACK = 5.0
-"""Or by so many times the bound, where that is more."""
 
 _MAX_LINES = 5
 _Answer = TypeVar("_Answer")
@@ -267,11 +259,11 @@ class Publisher:
         reports = self._judge(before)
         await self._update(version, scale=canary_scale(self._proof.bound))
         self._enter(SyncState.PROVING)
-        self._require_moved(before, await self._readings())
+        require_moved(before, await self._readings(), self._proof.bound)
         await self._update(version)
         self._enter(SyncState.PROVING)
         after = await self._readings()
-        self._require_moved_back(before, after)
+        require_moved_back(before, after, self._proof.bound)
         self._judge(after)
         self._clock.proof_seconds += time.perf_counter() - started
         return reports
@@ -291,36 +283,6 @@ class Publisher:
                 "docs/weight_sync.md says what each failure looks like.",
             )
         return reports
-
-    def _require_moved(self, before: Mapping[str, SamplerReading], after: Mapping[str, SamplerReading]) -> None:
-        for name in before:
-            whole, cached = _movements(before[name], after[name])
-            visible = self._proof.bound / 2
-            if not (whole > visible and cached > visible):
-                raise SyncError(
-                    f"{name} did not follow the canary: its log-probs must move by more than {visible:.3g} when every "
-                    f"weight is scaled, got {whole:.3g} scored and {cached:.3g} generated",
-                    "The sampler ignores new weights.",
-                )
-            staleness = abs(after[name].next_logprob - after[name].next_logprob_uncached)
-            if not staleness <= max(CANARY_SLACK * self._proof.bound, CANARY_CACHE_SHARE * whole):
-                raise SyncError(
-                    f"{name} followed the canary only in part: a token must have one log-prob with and without cache, "
-                    f"got a difference of {staleness:.3g} where the canary moved log-probs by up to {whole:.3g}",
-                    "The sampler keeps keys and values that older weights computed.",
-                )
-
-    def _require_moved_back(self, before: Mapping[str, SamplerReading], after: Mapping[str, SamplerReading]) -> None:
-        """Compares with what was before; another next token is compared with the trainer's log-prob by the proof."""
-        for name in before:
-            whole, cached = _movements(before[name], after[name])
-            is_other_token = after[name].next_token_id != before[name].next_token_id
-            if not (whole <= self._proof.bound and (cached <= self._proof.bound or is_other_token)):
-                raise SyncError(
-                    f"{name} did not come back from the canary: its log-probs must be what they were, got a "
-                    f"difference of {whole:.3g} scored and {cached:.3g} generated",
-                    "Part of the sampler's weights or caches was not replaced.",
-                )
 
     # ----------------------------------------------------------------------------------------- state
 
@@ -369,20 +331,3 @@ class Publisher:
 
 def _sources(state: SyncState) -> list[str]:
     return [source.value for source, targets in _NEXT.items() if state in targets]
-
-
-def canary_scale(bound: float) -> float:
-    """Returns what every weight is multiplied by for a moment.
-
-    Visible against the bound, yet small: far from its weights a model amplifies rounding (at 1.25, cached and
-    uncached log-probs of a 135M model in float32 are 1e-3 apart).
-    """
-    return 1 + min(0.1, 200 * bound)
-
-
-def _movements(before: SamplerReading, after: SamplerReading) -> tuple[float, float]:
-    """Returns by how much readings (a) and (b) moved, in nats; another next token counts as infinitely far."""
-    whole = np.abs(after.logprobs_N - before.logprobs_N)
-    is_same_token = after.next_token_id == before.next_token_id
-    cached = abs(after.next_logprob - before.next_logprob) if is_same_token else np.inf
-    return float(np.where(np.isfinite(whole), whole, np.inf).max()), float(cached) if cached == cached else np.inf
