@@ -5,7 +5,7 @@ nothing, and learning rates of reinforcement learning are far below. Such parame
 the optimizer updates and that is rounded into the parameter afterwards (4 bytes a parameter more).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -84,13 +84,15 @@ class ParameterOptimizer:
                 else:
                     self.adamw.state[self.masters[name]][kind] = value
 
-    def move(self, device: torch.device) -> None:
-        """Moves moments and master weights to a device; parameters move with their module."""
+    def relocate(self, place: Callable[[Tensor], Tensor]) -> None:
+        """Puts moments and master weights where `place` puts them; parameters move with their module."""
         for name, master in self.masters.items():
             for kind, value in self.adamw.state.get(master, {}).items():
-                self.adamw.state[master][kind] = value.to(device)
+                self.adamw.state[master][kind] = place(value)
             if master is not self.parameters[name]:
-                master.data = master.data.to(device)
+                moved = place(master.detach()).requires_grad_()
+                # `.data` of a sharded tensor would leave its shard behind.
+                torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
 
 
 def _master(parameter: nn.Parameter) -> Tensor:

@@ -124,12 +124,16 @@ class TrainedModule:
         return UpdateReport(norm, learning_rate, applied=False, reason=reason, suspects=suspects)
 
     def move(self, device: torch.device) -> None:
-        """Moves parameters and optimizer state; on a CPU they are where they should be already."""
+        """Moves parameters, gradients and optimizer state; on a CPU they are where they should be already."""
         if self.device.torch_device.type == "cpu":
             return
-        self.module.to(device)
-        self.optimizer.move(device)
+        self.relocate(lambda tensor: tensor.to(device))
         self.device.empty_cache()
+
+    def relocate(self, place: Callable[[Tensor], Tensor]) -> None:
+        """Puts every tensor that is kept between updates where `place` puts it; parameters stay the same objects."""
+        self.module._apply(place)  # type: ignore[no-untyped-call]
+        self.optimizer.relocate(place)
 
     def save(self, folder: Path, **counts: int) -> None:
         """Writes trained parameters, optimizer and counts into an existing folder."""
