@@ -363,6 +363,8 @@ class AlgorithmNeeds:
     """Log-probs of the policy at the batch's `candidate_ids`, [N, K], with gradient."""
     old_logprobs: bool = False
     """A pass of the policy over the batch before the first update, also where it is on-policy."""
+    sampler_is_old: bool = False
+    """The sampler's log-probs stand for the old policy's: no such pass, however many updates there are."""
     current_logprobs: bool = False
     """A pass of the policy before every update, for what is chosen over the whole mini-batch."""
     reference_logprobs: bool = False

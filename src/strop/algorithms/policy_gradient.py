@@ -69,6 +69,7 @@ class PolicyGradient:
             entropy=entropy,
             candidates=is_full,
             old_logprobs=is_corrected and settings.correction.normalise,
+            sampler_is_old=settings.correction.policies == 2,
             current_logprobs=settings.loss in COVARIANCE_LOSSES,
             reference_logprobs=self._has_kl_loss,
             reference_top_k=settings.kl_top_k if is_full else 0,

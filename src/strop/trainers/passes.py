@@ -87,8 +87,9 @@ def plan_critic(roles: Roles, settings: StepSettings, groups: Sequence[Group]) -
 
 def attach_old(roles: Roles, settings: StepSettings, plans: list[MicroBatchPlan]) -> list[MicroBatchPlan]:
     """Scores the batch before its first update, unless the only update is on-policy or the rows bring it along."""
+    needs = roles.algorithm.needs
     is_on_policy = len(plans) * settings.epochs_per_batch <= 1
-    if is_on_policy and not roles.algorithm.needs.old_logprobs:
+    if (is_on_policy or needs.sampler_is_old) and not needs.old_logprobs:
         return plans
     return [_with_policy_logprobs(roles, plan, "old_logprobs") for plan in plans]
 
