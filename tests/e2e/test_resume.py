@@ -9,6 +9,7 @@ import pytest
 
 from strop.api import train
 from strop.checkpoint.manifest import Manifest
+from strop.errors import CheckpointError
 from strop.metrics.samples import SampleStore
 from support.runs import (
     assert_same_run,
@@ -79,6 +80,29 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     assert train(config, resume=True).steps == 2
     assert (stored_samples(folder), stored_metrics(folder)) == records
     assert_same_tensors(checkpoint_tensors(folder), tensors)
+
+
+def test_what_changed_between_stop_and_resume_is_told_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_run(tmp_path, run={"steps": 1})
+    longer = config.model_copy(update={"run": config.run.model_copy(update={"steps": 2})})
+    train(config)
+    rewards, rows = tmp_path / "rewards.py", tmp_path / "rows-8.jsonl"
+    capsys.readouterr()
+    rows.write_text(rows.read_text().replace('"answer": "3"', '"answer": "4"'))
+    with pytest.raises(CheckpointError, match="columns, such as gold answers, have changed"):
+        train(longer, resume=True)
+    rows.write_text(
+        rows.read_text().replace('"question": "What is 3", "answer": "4"', '"question": "What is 3", "answer": "3"')
+    )
+    train(longer, resume=True)
+    assert "another text in the file of" not in capsys.readouterr().out
+    rewards.write_text(rewards.read_text() + "\n# another rubric\n")
+    train(longer, resume=True)
+    assert f"note: resumed with another text in the file of: {rewards}:spread" in capsys.readouterr().out.replace(
+        "\n", ""
+    )
 
 
 def test_what_was_written_after_the_checkpoint_is_cut(tmp_path: Path) -> None:

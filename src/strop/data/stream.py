@@ -82,6 +82,7 @@ class PromptStream:
         """A JSON-able state from which `restore` goes on exactly."""
         return {
             "fingerprint": self._table.fingerprint,
+            "columns": self._table.columns_fingerprint,
             "num_prompts": len(self._table),
             "seed": self._seed,
             "shuffle": self._shuffle,
@@ -101,6 +102,11 @@ class PromptStream:
             raise ValueError(
                 "the prompts must be those of the checkpoint: data, task, chat template or tokenizer have changed "
                 f"({state['num_prompts']} prompts then, {len(self._table)} now); start a new run for other prompts"
+            )
+        if state.get("columns") != self._table.columns_fingerprint:
+            raise ValueError(
+                "the rows must be those of the checkpoint: their prompts are the same, and other columns, such as gold "
+                "answers, have changed; put the old data back, or start a new run for other rows"
             )
         for setting, now in (("seed", self._seed), ("shuffle", self._shuffle)):
             if state[setting] != now:

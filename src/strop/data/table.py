@@ -1,9 +1,13 @@
 """The prompt table: the rendered rows of the data, what the prompt stream serves."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +27,8 @@ class RenderedRow:
     task: str
     gold: str | None = None
     """A response that must score 1; None where the row has none."""
+    special: str | None = None
+    """A special token that the messages hold as text; None where they hold none."""
 
     def prompt(self, visit: int) -> Prompt:
         """The prompt of this row, served for the `visit`-th time."""
@@ -77,6 +83,29 @@ class PromptTable:
             digest.update(rendered.token_ids.astype("<i8").tobytes())
             digest.update(b"\0")
         return digest.hexdigest()
+
+    @cached_property
+    def columns_fingerprint(self) -> str:
+        """A digest of all columns of all rows, which rewards read; of values that are no plain data, of their type."""
+        digest = hashlib.sha256()
+        for rendered in self.rows:
+            text = json.dumps(dict(rendered.row.columns), sort_keys=True, default=_plain)
+            digest.update(text.encode("ascii"))
+            digest.update(b"\0")
+        return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case np.ndarray() | np.generic():
+            return value.tolist()
+        case bytes():
+            return value.hex()
+        case Decimal() | date() | time() | timedelta():
+            return str(value)
+        case Mapping():
+            return dict(value)
+    return type(value).__name__
 
 
 def _grouped(pairs: Iterable[tuple[str, RenderedRow]]) -> dict[str, PromptTable]:

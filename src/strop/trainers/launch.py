@@ -23,6 +23,7 @@ from strop.trainers.report import Reporter
 from strop.trainers.run_folder import RunFolder, check_run_folder
 from strop.trainers.self_test import SelfTest, self_test
 from strop.trainers.sync import ScheduleSettings, SyncTrainer
+from strop.trainers.user_files import changed_files, write_digests
 
 NOTHING_REPORTED = -1
 """Stands before step 0, the evaluation of the first policy."""
@@ -156,7 +157,9 @@ def _changes(config: Config, folder: RunFolder) -> list[str]:
                 f"Choose another run.name for another model. If the model only moved, correct {folder.config}.",
             )
     changed = [name for name in type(config).model_fields if getattr(before, name) != getattr(config, name)]
-    return [f"resumed with other settings than it began with, in: {', '.join(changed)}"] if changed else []
+    lines = [f"resumed with other settings than it began with, in: {', '.join(changed)}"] if changed else []
+    files = changed_files(config, folder)
+    return [*lines, f"note: resumed with another text in the file of: {', '.join(files)}"] if files else lines
 
 
 def _last_reported(first_step: int) -> int:
@@ -179,9 +182,10 @@ def _restored_store(config: Config, folder: RunFolder, run: Run) -> FolderStore:
 
 
 def _write_facts(config: Config, folder: RunFolder) -> None:
-    """Stores config and environment."""
+    """Stores config, environment and what the user's files hold."""
     folder.config.write_text(dump_config(config), encoding="utf-8")
     write_facts(folder.environment)
+    write_digests(config, folder)
 
 
 def _build_reporter(

@@ -3,6 +3,7 @@
 config.toml        the resolved config        environment.json   versions, machine, command
 metrics.jsonl      one line a step            samples/           every sample of every step
 checkpoints/       whole steps                evaluations.json   results before, during, after
+user_files.json    digests of reward functions, losses and estimators in files of the user's
 """
 
 import json
@@ -45,6 +46,11 @@ class RunFolder:
     def environment(self) -> Path:
         """Facts about the machine and the versions."""
         return self.path / "environment.json"
+
+    @property
+    def user_files(self) -> Path:
+        """Digests of the user's files that the run file names."""
+        return self.path / "user_files.json"
 
     def open(self, *, overwrite: bool) -> None:
         """Makes the folder; with `overwrite` the run in it is removed first."""

@@ -1,9 +1,15 @@
 """The prompt stream: positions, orders, and prompts that come back."""
 
+import json
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
 import numpy as np
 import pytest
 
-from strop.data import PromptStream
+from strop.data import PromptStream, PromptTable
 from strop.data.stream import epoch_order
 from strop.protocols import StreamPosition
 from support.prompt_table import make_table
@@ -78,3 +84,36 @@ def test_more_epochs_may_be_asked_of_a_finished_stream() -> None:
     longer = PromptStream(make_table(3), seed=0, epochs=2)
     longer.restore(stream.state())
     assert [prompt.visit for prompt in longer.take(5)] == [1, 1, 1]
+
+
+def with_columns(**columns: Any) -> PromptTable:
+    [row] = make_table(1).rows
+    return PromptTable((replace(row, row=replace(row.row, columns={"n": 0, **columns})),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"answer": "7"}, {"answer": "8"}),
+        ({"answer": "7"}, {"answer": 7}),
+        ({"answer": 1}, {"answer": True}),
+        ({"answer": "7"}, {}),
+        ({"answer": {"a": [b"x"]}}, {"answer": {"a": [b"y"]}}),
+        ({"answer": np.array([1, 2])}, {"answer": np.array([1, 3])}),
+        ({"answer": Decimal("0.1")}, {"answer": Decimal("0.2")}),
+        ({"answer": datetime(2020, 1, 1)}, {"answer": datetime(2020, 1, 2)}),
+    ],
+)
+def test_a_state_of_rows_with_other_columns_is_refused(before: dict[str, Any], after: dict[str, Any]) -> None:
+    state = json.loads(json.dumps(PromptStream(with_columns(**before), seed=0).state()))
+    PromptStream(with_columns(**before), seed=0).restore(state)
+    with pytest.raises(ValueError, match="columns, such as gold answers, have changed"):
+        PromptStream(with_columns(**after), seed=0).restore(state)
+
+
+def test_columns_in_another_order_and_objects_without_a_text_of_their_own_are_the_same() -> None:
+    class Picture:
+        """Its text holds an address."""
+
+    state = PromptStream(with_columns(a=1, b=Picture(), c="\ud800"), seed=0).state()
+    PromptStream(with_columns(c="\ud800", b=Picture(), a=1), seed=0).restore(state)
