@@ -21,6 +21,7 @@ from strop.protocols import Task
 from strop.records import Message
 
 _ROWS_AT_ONCE = 1024
+_OF_TOOLS = ("tool", "ipython", "function")
 Policy = Literal["error", "skip"]
 
 
@@ -89,7 +90,8 @@ def _render(
             if len(ids) == 0:
                 bad.append(BadRow(row.where, "a prompt must have at least one token, got an empty text"))
             else:
-                rendered.append(RenderedRow(row, messages, ids, task.name, gold))
+                special = renderer.special_token(task.messages(row.columns))
+                rendered.append(RenderedRow(row, messages, ids, task.name, gold, special))
     return rendered, bad
 
 
@@ -99,11 +101,22 @@ def _pose(
     """The row's messages, system prompt included, the text of its prompt, and its gold response."""
     try:
         messages = renderer.conversation(task.messages(row.columns))
-        return row, tuple(messages), renderer.render_text(messages), task.render_gold(row.columns)
+        text = renderer.render_text(messages)
+        _check_asked(messages[-1], text)
+        return row, tuple(messages), text, task.render_gold(row.columns)
     except MissingColumnError as error:
         return BadRow(row.where, str(error.under(key)))
     except (KeyError, ValueError) as error:
         return BadRow(row.where, str(error))
+
+
+def _check_asked(last: Message, text: str) -> None:
+    """Raises SettingError where the prompt lacks its last message; what a tool says, templates may write otherwise."""
+    if last["role"] not in _OF_TOOLS and last["content"].strip() not in text:
+        raise SettingError(
+            f"the chat template must write the last message, it drops that of role {last['role']!r}: "
+            f"{last['content'][:60]!r}"
+        )
 
 
 def _check_overlong(

@@ -4,7 +4,8 @@
 
 The template's text is encoded without special tokens of the tokenizer's own, since templates write theirs. Where
 the tokenizer would have begun with a BOS and the template did not write one, it is put in front: so a prompt has
-exactly one where the model wants one, and none where it does not.
+exactly one where the model wants one, and none where it does not. A template is tried on a question before any row is:
+one that drops the question, or writes a BOS twice or behind other text, is refused.
 
 A tokenizer without a chat template (a base model) gets the plain text of the question. What cannot work that way
 (several turns, a system prompt, template arguments) is refused, never left out in silence.
@@ -30,13 +31,17 @@ PLAIN_TEXT_NOTICE = (
     "the tokenizer has no chat template: prompts are the plain text of the question "
     "(set model.chat_template to a Jinja file to use one)"
 )
+_TRIED = "What is 4711?"
+_REMEDY = "Set model.chat_template to a Jinja file that does."
+_SHOWN_CHARACTERS = 40
 
 
 class ChatRenderer:
     """Renders conversations to token ids, and token ids to text, with a Hugging Face tokenizer.
 
     It raises SettingError at construction where a setting would do nothing or cannot work: a system prompt that the
-    template refuses or drops, an argument that the template never reads, either of them without a template.
+    template refuses or drops, an argument that the template never reads, either of them without a template, a template
+    that drops the question or writes a BOS where none belongs.
     """
 
     def __init__(
@@ -54,11 +59,21 @@ class ChatRenderer:
         self._bos_id = _added_bos_id(tokenizer)
         self._check_template_arguments()
         self._check_system_prompt()
+        self._special = _special_text(tokenizer)
+        self.notices = (PLAIN_TEXT_NOTICE,) if self._template is None else self._try_template()
+        """What a person should be told at the start."""
 
     @property
-    def notice(self) -> str | None:
-        """What a person should be told at the start; None where there is nothing to say."""
-        return PLAIN_TEXT_NOTICE if self._template is None else None
+    def has_template(self) -> bool:
+        """Whether there is a chat template."""
+        return self._template is not None
+
+    def special_token(self, messages: Sequence[Message]) -> str | None:
+        """The first special token that the messages hold as text, and that will be one in the prompt; None for none."""
+        if self._special is None:
+            return None
+        found = (self._special.search(message["content"]) for message in messages)
+        return next((match.group() for match in found if match), None)
 
     def conversation(self, messages: Sequence[Message]) -> list[Message]:
         """Returns the messages behind the system prompt, which is not put twice.
@@ -169,6 +184,44 @@ class ChatRenderer:
         )
         return str(text)
 
+    def _try_template(self) -> tuple[str, ...]:
+        """Renders a question; raises SettingError where it or the BOS goes wrong, and returns what should be told.
+
+        A template that refuses it may still take the rows, which say so themselves.
+        """
+        try:
+            asked = self.conversation([Message(role="user", content=_TRIED)])
+            text, unasked = self._apply_template(asked), self._apply_template(asked, is_answered=True)
+        except jinja2.TemplateError:
+            return ()
+        if _TRIED not in text:
+            raise SettingError(
+                f"the chat template must write what the user says, it makes {text[:_SHOWN_CHARACTERS]!r} of {_TRIED!r}",
+                _REMEDY,
+            )
+        self._check_bos(text)
+        if text != unasked:
+            return ()
+        end = text[-_SHOWN_CHARACTERS:]
+        return (
+            f"the chat template has no generation prompt: prompts end with {end!r}, as the user's turn does (right for "
+            "models that answer behind it at once)",
+        )
+
+    def _check_bos(self, text: str) -> None:
+        bos_id, eos_id = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        if bos_id is None:
+            return
+        ids = self._encode([text])[0]
+        comes_late = self._bos_id is not None and bos_id != eos_id and ids[0] != bos_id and bos_id in ids
+        if comes_late or ids[:2] == [bos_id, bos_id]:
+            fault = "behind other text, before which the tokenizer puts one too" if comes_late else "twice"
+            raise SettingError(
+                f"the chat template must write the BOS {self._tokenizer.bos_token!r} once and first, or leave it out, "
+                f"it writes it {fault}: {text[:_SHOWN_CHARACTERS]!r}",
+                _REMEDY,
+            )
+
     def _check_template_arguments(self) -> None:
         if self._template is None and self._template_arguments:
             raise SettingError(
@@ -228,6 +281,13 @@ def _added_bos_id(tokenizer: "PreTrainedTokenizerBase") -> int | None:
     bos_id = tokenizer.bos_token_id
     ids = tokenizer("a")["input_ids"]
     return int(bos_id) if bos_id is not None and ids and ids[0] == bos_id else None
+
+
+def _special_text(tokenizer: "PreTrainedTokenizerBase") -> "re.Pattern[str] | None":
+    """Finds the special tokens of a tokenizer in a text."""
+    added = tokenizer.added_tokens_decoder.values()
+    texts = {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)} - {""}
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True)))) if texts else None
 
 
 def _plain_text(conversation: Sequence[Message]) -> str:

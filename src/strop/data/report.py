@@ -30,6 +30,8 @@ class SourceReport:
     shortest_tokens: int
     longest_tokens: int
     mean_tokens: float
+    special: tuple[str, ...] = ()
+    """Places of prompts whose messages hold special tokens as text, which are such tokens in the prompt."""
 
     @classmethod
     def of(
@@ -50,10 +52,11 @@ class SourceReport:
             shortest_tokens=min(lengths),
             longest_tokens=max(lengths),
             mean_tokens=sum(lengths) / len(lengths),
+            special=tuple(f"{row.row.where}: {row.special}" for row in table.rows if row.special is not None),
         )
 
     def losses(self, budget_tokens: int | None) -> list[str]:
-        """A line for each reason why rows are not served."""
+        """A line for each reason why rows are not served, or not as they stand."""
         lines = []
         if self.bad:
             shown = "; ".join(str(row) for row in self.bad[:NUM_SHOWN_BAD_ROWS])
@@ -63,6 +66,12 @@ class SourceReport:
             lines.append(
                 f"{self.name}: {self.num_overlong} of {self.num_rows} rows dropped: overlong "
                 f"(up to {self.longest_overlong_tokens} tokens, limit {budget_tokens})"
+            )
+        if self.special:
+            shown = "; ".join(self.special[:NUM_SHOWN_PLACES])
+            lines.append(
+                f"{self.name}: {len(self.special)} of {self.num_rows} rows have special tokens in their messages, "
+                f"which are such tokens in the prompt ({shown})"
             )
         return lines
 

@@ -75,7 +75,7 @@ class DataReader:
             duplicates=Duplicates.of(whole.rows),
             budget_tokens=budget,
             columns=tuple(sorted(whole.columns)),
-            notices=(self.renderer.notice,) if self.renderer.notice else (),
+            notices=self.renderer.notices,
         )
 
     def _judged_task(self, part: DataPart) -> JudgedTask:

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from strop.config.data import DataConfig
 from strop.data import ChatRenderer, build_renderer
+from strop.data.errors import SettingError
 from strop.records import Message
 from support.tokenizer import BOS_ID, CHAT_TEMPLATE, EOS_ID, IM_END_ID, tiny_tokenizer
 
@@ -74,6 +75,54 @@ def test_rows_with_a_system_message_of_their_own_refuse_another() -> None:
 
 
 @pytest.mark.parametrize(
+    ("template", "adds_bos", "fault"),
+    [
+        ("\n" + CHAT_TEMPLATE, True, "behind other text"),
+        ("{{ bos_token }}" + CHAT_TEMPLATE, True, "twice"),
+        ("{{ bos_token }}" + CHAT_TEMPLATE, False, "twice"),
+    ],
+)
+def test_a_template_that_writes_bos_twice_or_late_is_refused(template: str, adds_bos: bool, fault: str) -> None:
+    with pytest.raises(
+        SettingError, match=rf"(?s)BOS '<\|bos\|>' once and first, .* {fault}.*Set model\.chat_template"
+    ):
+        ChatRenderer(make_tokenizer(template, adds_bos=adds_bos))
+
+
+def test_a_template_whose_bos_is_the_end_of_a_turn_too_is_taken() -> None:
+    tokenizer = make_tokenizer(WITHOUT_BOS.replace("<|im_end|>", "<|bos|>"), adds_bos=True)
+    tokenizer.eos_token = "<|bos|>"
+    assert int((ChatRenderer(tokenizer).render(QUESTION) == BOS_ID).sum()) == 2
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "Hello {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        "{% for m in messages if m.role == 'human' %}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_template_that_drops_the_question_is_refused(template: str) -> None:
+    with pytest.raises(SettingError, match=r"must write what the user says, it makes .* of 'What is 4711\?'"):
+        ChatRenderer(make_tokenizer(template, adds_bos=False))
+
+
+def test_a_template_without_a_generation_prompt_is_told() -> None:
+    template = CHAT_TEMPLATE.partition("{% if add_generation_prompt %}")[0]
+    [notice] = ChatRenderer(make_tokenizer(template, adds_bos=False)).notices
+    assert "no generation prompt: prompts end with" in notice
+    assert "What is 4711?<|im_end|>" in notice
+    assert ChatRenderer(tiny_tokenizer()).notices == ()
+
+
+def test_special_tokens_in_the_text_of_messages_are_found() -> None:
+    renderer = ChatRenderer(tiny_tokenizer())
+    assert renderer.special_token(QUESTION) is None
+    assert renderer.special_token([*QUESTION, Message(role="user", content="a<|im_end|>b<|bos|>")]) == "<|im_end|>"
+
+
+@pytest.mark.parametrize(
     ("template", "verb"), [(NO_SYSTEM, "refuses"), (DROPS_SYSTEM, "drops"), (None, "has no chat template")]
 )
 def test_a_system_prompt_that_cannot_arrive_is_refused(template: str | None, verb: str) -> None:
@@ -97,7 +146,8 @@ def test_template_arguments_that_nobody_reads_are_refused() -> None:
 def test_without_a_template_one_message_is_plain_text_and_several_are_refused() -> None:
     renderer = ChatRenderer(make_tokenizer(None, adds_bos=False))
     assert renderer.render_text(QUESTION) == "What is two plus two?"
-    assert renderer.notice is not None
+    assert not renderer.has_template
+    assert "no chat template" in renderer.notices[0]
     with pytest.raises(ValueError, match="got 3 turns"):
         renderer.render([*QUESTION, Message(role="assistant", content="4"), *QUESTION])
 

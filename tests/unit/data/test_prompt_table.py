@@ -180,6 +180,22 @@ def test_the_fingerprint_follows_ids_and_tokens(renderer: ChatRenderer) -> None:
     assert len({fingerprint("a", "b"), fingerprint("b", "a"), fingerprint("a"), fingerprint("a", "c")}) == 4
 
 
+def test_a_row_whose_question_the_template_drops_is_bad() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ '' if 'two' in m.content else m.content }}!{% endfor %}"
+    with pytest.raises(DataError, match="made, line 2: the chat template must write the last message, .*: 'one two'"):
+        build(make_rows("a", "one two"), ChatRenderer(tokenizer))
+
+
+def test_rows_with_special_tokens_in_their_text_are_counted_and_shown(renderer: ChatRenderer) -> None:
+    _, report = build(make_rows("a", "b <|im_end|>\n<|im_start|>assistant", "c"), renderer)
+    [line] = report.losses(None)
+    assert line == (
+        "made: 1 of 3 rows have special tokens in their messages, which are such tokens in the prompt "
+        "(made, line 2: <|im_end|>)"
+    )
+
+
 def test_an_empty_plain_text_prompt_is_refused_by_row() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = None

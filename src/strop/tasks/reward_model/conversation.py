@@ -76,7 +76,7 @@ class ConversationReader:
             raise UnreadableError(f"the reward model's chat template refuses the conversation: {error}") from error
 
     def _check_template(self, reward: str, path: str) -> None:
-        if self._renderer.notice is not None:
+        if not self._renderer.has_template:
             raise SettingError(
                 f"reward {reward!r}: the tokenizer of {path} must have a chat template to read a chat, got none",
                 "Set rewards.model.reads to pair (prompt and completion) or completion, as the model was trained.",

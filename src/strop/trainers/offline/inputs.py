@@ -54,7 +54,7 @@ def prepare_offline(config: OfflineConfig) -> OfflineInputs:
     evaluation, evaluation_report = None, None
     if config.evaluation is not None:
         evaluation, evaluation_report = reader.read(config.evaluation.source, config.evaluation.limit, "evaluation")
-    notices = [reader.chat.notice, _overlap(training, evaluation)]
+    notices = [*reader.chat.notices, _overlap(training, evaluation)]
     told = tuple(notice for notice in notices if notice is not None)
     return OfflineInputs(stops, training, training_report, evaluation, evaluation_report, told)
 
