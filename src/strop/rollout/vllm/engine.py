@@ -88,9 +88,9 @@ class VllmEngine:
     def least_probe_tokens(self) -> int:
         """The least length of a probe that shows a prefix cache that was not dropped.
 
-        vLLM caches whole blocks only, and a probe may be cut to half of its length.
+        vLLM caches whole blocks only, and computes the last token anew; a probe may be cut to half of its length.
         """
-        return 3 * int(self._host.llm.vllm_config.cache_config.block_size)
+        return 2 * (int(self._host.llm.vllm_config.cache_config.block_size) + 1)
 
     @property
     def version(self) -> int | None:
