@@ -11,9 +11,8 @@ import torch
 from strop.errors import SyncError
 from strop.metrics import Metrics
 from strop.models.weights import weight_chunks
-from strop.records import Completion, SamplingParams, WeightReceipt
+from strop.records import WeightReceipt
 from strop.rollout.vllm.engine import VllmEngine
-from strop.rollout.vllm.samples import sampling_params
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.transfer import InProcessTransfer, discrepancies, weight_checksum
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
@@ -184,20 +183,19 @@ def test_a_prefix_cache_that_does_not_report_success_is_an_error() -> None:
 
 
 def test_prompts_are_read_from_the_prefix_cache_and_scores_are_not() -> None:
+    """Blocks of 32 tokens: of 96 the last is computed anew, so that two are read."""
     engine = vllm_engine(UNTIED)
     prompt = np.arange(8, 8 + 3 * 32)
-
-    async def cached_tokens() -> tuple[int, Completion]:
-        (completion,) = await engine.generate(make_request(prompt, max_new_tokens=2))
-        outputs = await engine._host.call(_first_output(engine, prompt.tolist()))
-        await engine.score([prompt])
-        return outputs.num_cached_tokens, completion
-
-    num_cached, _ = asyncio.run(cached_tokens())
-    assert num_cached == 64
+    before = engine.counters.cached_tokens
+    asyncio.run(engine.score([prompt]))
+    serve(engine, make_request(prompt, max_new_tokens=2))
+    asyncio.run(engine.receive_weights(weight_chunks(tiny_model(UNTIED), 1), 1))
+    serve(engine, make_request(prompt, 3, max_new_tokens=2))
+    assert engine.counters.cached_tokens - before == 64 + 2 * 64
 
 
-async def _first_output(engine: VllmEngine, token_ids: list[int]) -> Any:
-    params = sampling_params(SamplingParams(max_new_tokens=1), 0, 1)
-    (output,) = [output async for output in engine._outputs(token_ids, params)]
-    return output
+def test_the_samples_of_a_group_share_their_prompt_from_the_first_token_on() -> None:
+    engine = vllm_engine(UNTIED)
+    before = engine.counters.cached_tokens
+    serve(engine, make_request(np.arange(8, 8 + 3 * 32), 4, max_new_tokens=2))
+    assert engine.counters.cached_tokens - before == 3 * 64

@@ -24,6 +24,7 @@ def build_vllm_engine(
     dtype: str,
     max_length: int,
     num_threads: int,
+    trust_remote_code: bool = False,
 ) -> VllmEngine:
     """Returns an engine that serves the weights of `folder` as version 0.
 
@@ -35,6 +36,7 @@ def build_vllm_engine(
         dtype: float32 or bfloat16, of the sampler's weights.
         max_length: bound of prompt plus completion.
         num_threads: of vLLM's worker on a CPU.
+        trust_remote_code: runs Python code that the model folder brings along.
 
     Raises ModelError where vLLM is missing, of an untested version, or cannot run the model, and ConfigError for an
     argument that it does not have; both before any weight is loaded.
@@ -47,6 +49,7 @@ def build_vllm_engine(
         on_cpu = current_platform.is_cpu()
         check_engine_args(section.engine_args, AsyncEngineArgs.__dataclass_fields__)
         args = engine_args(str(folder), rollout, section, dtype=dtype, max_length=max_length, on_cpu=on_cpu)
+        args["trust_remote_code"] = trust_remote_code
         config = _model_config(AsyncEngineArgs(**args))
     if on_cpu:
         _require_head_size(config.get_head_size())

@@ -10,6 +10,7 @@ touches vLLM runs on the host's loop.
 import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -34,6 +35,19 @@ class EngineState(Enum):
     """Takes requests, samples nothing."""
     ASLEEP = auto()
     """Holds no cache where the platform can give it back, takes no requests."""
+
+
+@dataclass(slots=True)
+class EngineCounters:
+    """What the engine has computed since it was made."""
+
+    prompt_tokens: int = 0
+    """Tokens of prompts and of resumed samples, once a sample."""
+    cached_tokens: int = 0
+    """Those of them that vLLM found in its prefix cache."""
+    decoded_tokens: int = 0
+    released_bytes: int = 0
+    """Memory that was given back: always 0, vLLM does not say how much its sleep mode frees."""
 
 
 class _OpenGroup:
@@ -74,6 +88,7 @@ class VllmEngine:
         self._state = EngineState.SERVING
         self._open: list[_OpenGroup] = []
         self._ids = itertools.count()
+        self.counters = EngineCounters()
         table = host.call_and_wait(_open_books(host, version))
         shapes = {name: tuple(shape) for name, shape in table["shapes"].items()}
         self._weights = WeightSender(host, shapes, table["tied"])
@@ -217,8 +232,12 @@ class VllmEngine:
         stream = opened.group.request.streams[opened.group.samples.index(sample)]
         params = sampling_params(sample.sampling, stream_seed(stream, num_before), sample.max_new_tokens - num_before)
         token_ids = [*opened.group.request.prompt_token_ids.tolist(), *sample.token_ids]
+        self.counters.prompt_tokens += len(token_ids)
         async for output in self._outputs(token_ids, params, sink):
             sink.take(output)
+            self.counters.decoded_tokens += len(output.outputs[0].token_ids)
+            if output.finished:
+                self.counters.cached_tokens += output.num_cached_tokens or 0
             if sample.finish is not None and not output.finished:
                 await self._host.llm.abort(sink.request_id, internal=True)
             if opened.is_interrupted and not output.finished:
