@@ -42,6 +42,10 @@ def length(completion: str) -> int:
     return len(completion)
 
 
+def huge(completion: str) -> float:
+    return 1e37 * len(completion)
+
+
 def one(completion: str) -> float:
     return 1.0
 

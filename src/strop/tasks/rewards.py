@@ -21,6 +21,7 @@ from strop.tasks.function_reward import FunctionReward
 from strop.tasks.isolation.limits import CallLimits, default_processes
 from strop.tasks.model_host import ModelHost
 from strop.tasks.question import QuestionTask
+from strop.tasks.returned import LARGEST_REWARD
 
 
 class ColumnReward(RewardFunction, Protocol):
@@ -65,10 +66,16 @@ def check_rewards(rewards: Sequence[WeightedReward], columns: frozenset[str]) ->
 
 
 def combine_rewards(parts: Mapping[str, RewardPart]) -> float | None:
-    """The weighted sum of the parts; None where one that bears weight is invalid, or where there are none."""
+    """The weighted sum of the parts; None where one that bears weight is invalid, or where there are none.
+
+    None too where the sum is beyond float32, in which advantages are.
+    """
     bearing = [part for part in parts.values() if part.weight != 0]
     values = [part.weight * part.value for part in bearing if part.value is not None]
-    return sum(values) if bearing and len(values) == len(bearing) else None
+    if not bearing or len(values) < len(bearing):
+        return None
+    total = sum(values)
+    return total if abs(total) <= LARGEST_REWARD else None  # not a number is not smaller either
 
 
 async def reward_group(
@@ -156,4 +163,19 @@ async def _parts(reward: WeightedReward, group: Group, texts: Sequence[str]) -> 
 
 
 def _rewarded(sample: Sample, parts: dict[str, RewardPart]) -> Sample:
-    return replace(sample, reward=combine_rewards(parts), reward_parts=parts)
+    reward = combine_rewards(parts)
+    return replace(sample, reward=reward, reward_parts=parts if reward is not None else _with_reason(parts))
+
+
+def _with_reason(parts: dict[str, RewardPart]) -> dict[str, RewardPart]:
+    """The parts of a sample without a reward; where each has a value and the sum is too large, the largest says so."""
+    bearing = {name: part for name, part in parts.items() if part.weight != 0}
+    sizes = {name: abs(part.weight * part.value) for name, part in bearing.items() if part.value is not None}
+    if not bearing or len(sizes) < len(bearing):
+        return parts
+    name = max(sizes, key=lambda name: sizes[name])
+    error = (
+        f"reward {name!r}: the weighted sum of all rewards must be at most {LARGEST_REWARD:.2g} in size, got "
+        f"{' + '.join(f'{part.weight:g} x {part.value:g}' for part in bearing.values())}"
+    )
+    return {**parts, name: replace(parts[name], value=None, error=error)}

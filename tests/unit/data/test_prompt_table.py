@@ -183,7 +183,7 @@ def test_the_fingerprint_follows_ids_and_tokens(renderer: ChatRenderer) -> None:
 def test_a_row_whose_question_the_template_drops_is_bad() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ '' if 'two' in m.content else m.content }}!{% endfor %}"
-    with pytest.raises(DataError, match="made, line 2: the chat template must write the last message, .*: 'one two'"):
+    with pytest.raises(DataError, match=r"made, line 2: the chat template must write the last message, .*: 'one two'"):
         build(make_rows("a", "one two"), ChatRenderer(tokenizer))
 
 

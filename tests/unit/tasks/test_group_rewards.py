@@ -66,6 +66,10 @@ def weighted(function: str, name: str, weight: float = 1.0) -> WeightedReward:
         ({"a": RewardPart(1.0), "b": RewardPart(5.0, weight=0.0)}, 1.0),
         ({"a": RewardPart(None, weight=0.0)}, None),
         ({}, None),
+        ({"a": RewardPart(3e38, weight=2.0)}, None),
+        ({"a": RewardPart(3e38), "b": RewardPart(3e38)}, None),
+        ({"a": RewardPart(3e38), "b": RewardPart(-3e38)}, 0.0),
+        ({"a": RewardPart(1e300, weight=1e300), "b": RewardPart(1e300, weight=-1e300)}, None),
     ],
 )
 def test_a_reward_is_the_weighted_sum_unless_a_part_that_bears_weight_is_invalid(
@@ -122,6 +126,18 @@ def test_a_stop_token_that_is_an_ordinary_token_is_left_out_where_it_stopped(ren
     assert completion_text(Sample(0, (row,), STOPPED), renderer, frozenset(stop)) == "yes"
     assert completion_text(Sample(0, (row,), LENGTH), renderer, frozenset(stop)) == "yes!"
     assert completion_text(Sample(0, (row,), STOPPED), renderer) == "yes!"
+
+
+def test_a_sum_beyond_float32_is_invalid_with_the_reason(renderer: ChatRenderer) -> None:
+    rewards = (weighted("huge", "big", 100.0), weighted("length", "long"))
+    group = make_group(make_sample(0, "xx"), make_sample(1, ""))
+    lost, kept = asyncio.run(reward_group(group, rewards, renderer)).samples
+    assert kept.reward == 0.0
+    assert lost.reward is None
+    assert lost.reward_parts["long"].value == 2.0
+    assert lost.reward_parts["big"].value is None
+    told = "reward 'big': the weighted sum of all rewards must be at most 3.4e+38 in size, got 100 x 2e+37 + 1 x 2"
+    assert lost.reward_parts["big"].error == told
 
 
 def test_rewards_are_built_from_the_config(tmp_path: Path) -> None:
