@@ -32,15 +32,16 @@ END_SECONDS = 60
 """Within which a run must end whose role died."""
 
 
-def config_of(folder: Path, kind: str, name: str, **sections: dict[str, Any]) -> Config:
+def config_of(folder: Path, kind: str, name: str, **sections: Any) -> Config:
     base: dict[str, dict[str, Any]] = {
         "run": {"steps": 3, "name": name},
         "algorithm": {"kl_coefficient": 0.1},
         "cluster": {"type": kind, **sections.pop("cluster", {})},
     }
+    rewards = {key: sections.pop(key) for key in ("reward", "arguments") if key in sections}
     for key, section in sections.items():
         base[key] = {**base.get(key, {}), **section}
-    return tiny_run(folder, **base)
+    return tiny_run(folder, **rewards, **base)
 
 
 def test_a_run_on_ray_is_the_run_in_one_process(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_ppo_runs_on_ray(tmp_path: Path) -> None:
         train(config_of(tmp_path, kind, kind, algorithm={"name": "ppo", "kl_coefficient": 0.0})).folder
         for kind in ("local", "ray")
     ]
-    assert stored_metrics(folders[0]) == pytest.approx(stored_metrics(folders[1]), rel=1e-5)
+    assert_same_run(*folders)
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("ray", marks=pytest.mark.slow)])
@@ -110,7 +111,7 @@ def test_an_address_that_nobody_answers_at_is_refused_in_seconds(tmp_path: Path)
 # ------------------------------------------------------------------------------------------ who dies
 
 
-def started_run(folder: Path, **sections: dict[str, Any]) -> "tuple[subprocess.Popen[str], Callable[[str], int]]":
+def started_run(folder: Path, **sections: Any) -> "tuple[subprocess.Popen[str], Callable[[str], int]]":
     """A long run in a process of its own, once it has trained a step, and the process of each role."""
     cluster = {"trainer_cores": 1, "sampler_cores": 1}
     config = config_of(folder, "ray", "run", run={"steps": 1000}, cluster=cluster, **sections)
@@ -155,9 +156,14 @@ def test_a_run_whose_role_was_killed_ends_naming_it_and_resumes_exactly(tmp_path
 
 @pytest.mark.slow
 def test_the_other_samplers_redo_what_a_killed_one_was_asked(tmp_path: Path) -> None:
-    process, pid_of = started_run(tmp_path, rollout={"replicas": 2})
-    os.kill(pid_of("sampler-1"), signal.SIGKILL)
+    slow = {"reward": "slow", "arguments": {"seconds": 0.5}}
+    process, pid_of = started_run(tmp_path, rollout={"replicas": 2}, **slow)
     run = tmp_path / "runs" / "run"
+    num_lines = len(stored_metrics(run))
+    while len(stored_metrics(run)) == num_lines:
+        time.sleep(0.05)
+    time.sleep(0.7)  # in the middle of the next rollout, whose rewards take 1.5 seconds
+    os.kill(pid_of("sampler-1"), signal.SIGKILL)
     deadline = time.monotonic() + END_SECONDS
     while not any(line.get("rollout/replicas_lost") == 1 for line in stored_metrics(run)):
         assert process.poll() is None, process.communicate()[0]
@@ -167,7 +173,7 @@ def test_the_other_samplers_redo_what_a_killed_one_was_asked(tmp_path: Path) -> 
     output, _ = process.communicate(timeout=END_SECONDS)
     assert "sampler-1 is gone: its requests were redone by the others" in output
     steps = stored_metrics(run)[-1]["step"]
-    whole = train(config_of(tmp_path, "local", "whole", run={"steps": steps})).folder
+    whole = train(config_of(tmp_path, "local", "whole", run={"steps": steps}, **slow)).folder
     assert stored_samples(run) == stored_samples(whole)
 
 

@@ -88,6 +88,11 @@ class Router:
         self._lost.pop(name, None)
         self._replicas[name] = _Replica(name, engine)
 
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Sends no more requests to an engine that is gone, as was found elsewhere."""
+        if self._replicas.pop(name, None) is not None:
+            self._lost[name] = error
+
     def take_metrics(self) -> Metrics:
         """Returns what was counted since the last call."""
         sampled: list[int] = [replica.sampled_tokens for replica in self._replicas.values()]

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from strop.config.data import DataConfig, Source
 from strop.config.rewards import RewardConfig
@@ -19,6 +21,7 @@ from strop.data import (
 )
 from strop.data.errors import SettingError
 from strop.tasks import QuestionTask, WeightedReward, build_rewards, build_task, check_rewards
+from strop.tasks.graded import GradedReward
 from strop.tasks.model_host import ModelHost
 
 
@@ -65,6 +68,7 @@ class DataReader:
                 on_overlong=self.data.on_overlong,
                 on_bad_row=self.data.on_bad_row,
                 key=part.key,
+                check_row=partial(_check_row, judged.rewards),
             )
             with _naming(part):
                 check_rewards(judged.rewards, table.columns)
@@ -93,6 +97,13 @@ class DataReader:
             built = build_rewards([reward for _, reward in rewards], task, self.host)
             self._tasks[task.name] = JudgedTask(task, built, part.key)
         return self._tasks[self._names[key]]
+
+
+def _check_row(rewards: Sequence[WeightedReward], row: Mapping[str, Any]) -> None:
+    """Raises ValueError where a grader cannot read its gold answer in the row; the columns are checked elsewhere."""
+    for reward in rewards:
+        if isinstance(reward.function, GradedReward):
+            reward.function.check_row(row)
 
 
 @contextmanager

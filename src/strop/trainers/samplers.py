@@ -32,6 +32,9 @@ class Samplers(Protocol):
     def detail(self) -> str:
         """What they do now, for a person who waits; must answer at once."""
 
+    async def gone(self) -> dict[str, Exception]:
+        """The samplers whose processes have ended, and how that showed."""
+
     def leave_out(self, name: str) -> None:
         """Asks a sampler for nothing any more: its process is gone."""
 
@@ -66,6 +69,10 @@ class NativeSamplers:
     async def facts(self) -> list[SamplerFacts]:
         """What each says of itself."""
         return [SamplerFacts(engine.version, engine.counters.released_bytes) for engine in self.natives]
+
+    async def gone(self) -> dict[str, Exception]:
+        """None: they live and end with this process."""
+        return {}
 
     def leave_out(self, name: str) -> None:
         """Refuses: an engine of this process cannot go alone."""

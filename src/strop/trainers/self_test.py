@@ -71,7 +71,8 @@ async def _test_table(inputs: Inputs, table: PromptTable, max_rows: int | None) 
     reports = []
     for name, part in table.by_task().items():
         judged = inputs.tasks[name]
-        reports.append(await score_gold(judged.task, judged.rewards, part.prompts(), max_rows=max_rows))
+        places = {rendered.row.row_id: rendered.row.where for rendered in part.rows}
+        reports.append(await score_gold(judged.task, judged.rewards, part.prompts(), max_rows=max_rows, places=places))
     return tuple(reports)
 
 

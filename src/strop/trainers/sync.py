@@ -124,6 +124,7 @@ class SyncTrainer:
 
     def _collect(self) -> Collected | None:
         """Collects a batch; None, and no prompt taken, where the run was asked to stop meanwhile."""
+        self._leave_out_lost()
         run, before = self.run, self.run.stream.state()
         run.cluster.run(empty_caches(run.samplers))
         with self._phase("rollout", run.samplers.detail):
@@ -158,13 +159,19 @@ class SyncTrainer:
 
     def _leave_out_lost(self) -> None:
         """Goes on without samplers that are gone, whose requests the others have redone."""
-        for name in self.run.router.lost.keys() & self.run.samplers.engines.keys():
-            self.run.samplers.leave_out(name)
-            self.run.publisher.leave_out(name)
+        run = self.run
+        lost = {**run.router.lost, **run.cluster.run(run.samplers.gone())}
+        for name in [name for name in lost if name in run.samplers.engines]:
+            if len(run.samplers.engines) == 1:
+                raise lost[name]
+            run.router.leave_out(name, lost[name])
+            run.samplers.leave_out(name)
+            run.publisher.leave_out(name)
             self.reporter.console.warn(f"{name} is gone: its requests were redone by the others, which go on alone")
 
     def _publish(self, updated: Updated) -> Metrics:
         """Publishes and proves where the weights changed, or where the sampler gave its own back."""
+        self._leave_out_lost()
         run, state = self.run, self.run.state
         is_changed = any(report.applied for report in updated.reports)
         if not is_changed and run.cluster.run(have_weights(run.samplers)):

@@ -1,5 +1,6 @@
 """A sampler in a process of its own: what lives there, and how the controller sees it."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -137,6 +138,12 @@ class RemoteSamplers:
     async def facts(self) -> list[SamplerFacts]:
         """What each says of itself."""
         return [await actor.call("facts") for actor in self.actors]
+
+    async def gone(self) -> dict[str, Exception]:
+        """The samplers whose processes have ended."""
+        answers = await asyncio.gather(*(actor.node() for actor in self.actors), return_exceptions=True)
+        pairs = zip(self.actors, answers, strict=True)
+        return {actor.name: answer for actor, answer in pairs if isinstance(answer, RoleDied)}
 
     def leave_out(self, name: str) -> None:
         """Asks a sampler for nothing any more."""

@@ -8,8 +8,9 @@ import torch
 from strop.cluster.ray.cluster import RemoteObject
 from strop.config.weight_sync import WeightSyncConfig
 from strop.protocols import RolloutEngine
+from strop.rollout.native.engine import NativeEngine
+from strop.transfer.build import build_receiving_half, build_sending_half
 from strop.transfer.sending import DrainingHalf
-from strop.transfer.shared_memory import SharedMemoryReceiver, SharedMemorySender
 from strop.transfer.source import Weights
 from strop.transfer.split import ReceivingHalf, SendingHalf
 
@@ -20,12 +21,12 @@ def sending_half(
     """The trainer's end: the first rank sends, the others take part in gathering."""
     if rank > 0:
         return DrainingHalf(weights)
-    return SharedMemorySender(weights, dtype)
+    return build_sending_half(config, weights, dtype)
 
 
 def receiving_half(config: WeightSyncConfig, engine: RolloutEngine) -> ReceivingHalf:
-    """The sampler's end."""
-    return SharedMemoryReceiver(engine)
+    """The sampler's end; the native engine copies every weight as it comes."""
+    return build_receiving_half(config, engine, lend=isinstance(engine, NativeEngine))
 
 
 class RanksChannel:
