@@ -9,8 +9,8 @@ budget is overlong. Either is left out and counted, or an error, as the config s
 an error.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from strop.data.errors import DataError, MissingColumnError, SettingError
 from strop.data.renderer import ChatRenderer
@@ -58,15 +58,17 @@ def build_prompts(
     on_overlong: Literal["drop", "error"] = "drop",
     on_bad_row: Policy = "error",
     key: str = "data",
+    check_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> tuple[PromptTable, SourceReport]:
     """Renders every row of a source for its task, and counts what was found.
 
-    `key` is where the run file sets task and columns of these rows. Raises DataError where there are no rows, where bad
-    rows are errors or all that there is (naming the first ones with file and line), and where overlong prompts are.
+    `check_row` raises ValueError for columns that a grader cannot read. `key` is where the run file sets task and
+    columns of these rows. Raises DataError where there are no rows, where bad rows are errors or all that there is
+    (naming the first ones with file and line), and where overlong prompts are.
     """
     if read.num_read == 0:
         raise DataError("the data must hold at least one row, got 0 prompts")
-    rendered, unusable = _render(read.rows, task, renderer, key)
+    rendered, unusable = _render(read.rows, task, renderer, key, check_row)
     bad = (*read.bad, *unusable)
     refuse_bad_rows(read.name, bad, read.num_read, on_bad_row, key)
     kept = [row for row in rendered if budget is None or len(row.token_ids) <= budget]
@@ -77,12 +79,16 @@ def build_prompts(
 
 
 def _render(
-    rows: Sequence[DataRow], task: Task, renderer: ChatRenderer, key: str
+    rows: Sequence[DataRow],
+    task: Task,
+    renderer: ChatRenderer,
+    key: str,
+    check_row: Callable[[Mapping[str, Any]], None] | None,
 ) -> tuple[list[RenderedRow], list[BadRow]]:
     rendered: list[RenderedRow] = []
     bad: list[BadRow] = []
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        posed = [_pose(row, task, renderer, key) for row in rows[start : start + _ROWS_AT_ONCE]]
+        posed = [_pose(row, task, renderer, key, check_row) for row in rows[start : start + _ROWS_AT_ONCE]]
         bad += [item for item in posed if isinstance(item, BadRow)]
         asked = [item for item in posed if not isinstance(item, BadRow)]
         token_ids = renderer.encode_many([text for _, _, text, _ in asked])
@@ -96,14 +102,21 @@ def _render(
 
 
 def _pose(
-    row: DataRow, task: Task, renderer: ChatRenderer, key: str
+    row: DataRow,
+    task: Task,
+    renderer: ChatRenderer,
+    key: str,
+    check_row: Callable[[Mapping[str, Any]], None] | None,
 ) -> tuple[DataRow, tuple[Message, ...], str, str | None] | BadRow:
     """The row's messages, system prompt included, the text of its prompt, and its gold response."""
     try:
         messages = renderer.conversation(task.messages(row.columns))
         text = renderer.render_text(messages)
         _check_asked(messages[-1], text)
-        return row, tuple(messages), text, task.render_gold(row.columns)
+        gold = task.render_gold(row.columns)
+        if check_row is not None:
+            check_row(row.columns)
+        return row, tuple(messages), text, gold
     except MissingColumnError as error:
         return BadRow(row.where, str(error.under(key)))
     except (KeyError, ValueError) as error:

@@ -8,8 +8,9 @@ since a call may cost much. One that fails in every call is broken, which a few 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 from strop.protocols import Task
@@ -39,6 +40,8 @@ class GoldCheck:
     gold_response: str
     gold: RewardPart
     empty: RewardPart
+    where: str
+    """Where a person finds the row, such as file and line."""
 
     @property
     def is_broken(self) -> bool:
@@ -52,7 +55,7 @@ class GoldCheck:
             return None
         return (
             f"reward {self.reward!r} must score a gold answer 1 and an empty one 0, got {_told(self.gold)} and "
-            f"{_told(self.empty)} on {self.prompt_id} (gold answer {self.gold_response[:80]!r})"
+            f"{_told(self.empty)} on {self.where} (gold answer {self.gold_response[:80]!r})"
         )
 
     @property
@@ -65,7 +68,7 @@ class GoldCheck:
             return None
         return (
             f"reward {self.reward!r} should give a gold answer more than an empty one, got {_told(self.gold)} and "
-            f"{_told(self.empty)} on {self.prompt_id}"
+            f"{_told(self.empty)} on {self.where}"
         )
 
 
@@ -138,11 +141,22 @@ class GoldReport:
 
 
 async def score_gold(
-    task: Task, rewards: Sequence[WeightedReward], prompts: Sequence[Prompt], *, max_rows: int | None = None
+    task: Task,
+    rewards: Sequence[WeightedReward],
+    prompts: Sequence[Prompt],
+    *,
+    max_rows: int | None = None,
+    places: Mapping[str, str] = MappingProxyType({}),
 ) -> GoldReport:
-    """Scores gold and empty answers with every reward, on at most `max_rows` of the prompts, evenly spaced."""
-    responses = [(prompt, _gold_response(task, prompt)) for prompt in prompts]
-    known = [(prompt, response) for prompt, response in responses if response is not None]
+    """Scores gold and empty answers with every reward, on at most `max_rows` of the prompts, evenly spaced.
+
+    `places` says by prompt id where a person finds the row; one without a place is named by its id.
+    """
+    wheres = [places.get(prompt.prompt_id, prompt.prompt_id) for prompt in prompts]
+    responses = [
+        (prompt, _gold_response(task, prompt, where), where) for prompt, where in zip(prompts, wheres, strict=True)
+    ]
+    known = [(prompt, response, where) for prompt, response, where in responses if response is not None]
     checks = await asyncio.gather(
         *(
             _check_all(reward, evenly_spaced(known, max_rows))
@@ -162,19 +176,19 @@ def evenly_spaced(items: Sequence[_Item], max_items: int | None) -> list[_Item]:
     return [items[place * len(items) // max_items] for place in range(max_items)]
 
 
-def _gold_response(task: Task, prompt: Prompt) -> str | None:
+def _gold_response(task: Task, prompt: Prompt, where: str) -> str | None:
     """The row's gold response; an unreadable one is reported with its row."""
     try:
         return task.render_gold(prompt.columns)
     except GoldError as error:
-        raise GoldError(f"{prompt.prompt_id}: {error}", "Mend or remove the row.") from error
+        raise GoldError(f"{where}: {error}", "Mend or remove the row.") from error
 
 
-async def _check_all(reward: WeightedReward, rows: Sequence[tuple[Prompt, str]]) -> list[GoldCheck]:
+async def _check_all(reward: WeightedReward, rows: Sequence[tuple[Prompt, str, str]]) -> list[GoldCheck]:
     return list(await asyncio.gather(*(_check(reward, *row) for row in rows)))
 
 
-async def _check_function(reward: WeightedReward, rows: Sequence[tuple[Prompt, str]]) -> list[GoldCheck]:
+async def _check_function(reward: WeightedReward, rows: Sequence[tuple[Prompt, str, str]]) -> list[GoldCheck]:
     """Tries the rows one by one until one works or the function has shown that none will, then the rest at once."""
     checks: list[GoldCheck] = []
     for row in rows[:NUM_ROWS_TO_BREAK]:
@@ -186,10 +200,10 @@ async def _check_function(reward: WeightedReward, rows: Sequence[tuple[Prompt, s
     return checks
 
 
-async def _check(reward: WeightedReward, prompt: Prompt, response: str) -> GoldCheck:
+async def _check(reward: WeightedReward, prompt: Prompt, response: str, where: str) -> GoldCheck:
     samples = tuple(Sample(index=index, rows=(), finish=FinishState.STOPPED) for index in range(2))
     gold, empty = await reward.function(Group(prompt, samples), [response, _EMPTY])
-    return GoldCheck(reward.name, reward.is_task_grader, prompt.prompt_id, response, gold, empty)
+    return GoldCheck(reward.name, reward.is_task_grader, prompt.prompt_id, response, gold, empty, where)
 
 
 def _is_nothing(part: RewardPart) -> bool:

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from strop.data.errors import SettingError
+from strop.errors import DataError
 from strop.records import Group, RewardPart
 from strop.tasks.choice import ColumnChoice
 from strop.tasks.grading import GradeMode, gold_text, row_mode
 from strop.tasks.grading.code import CodeOptions
+from strop.tasks.grading.grade import GoldError
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
 from strop.tasks.isolation.limits import CallLimits, default_processes
@@ -84,6 +86,18 @@ class GradedReward:
         for choice in self.columns:
             choice.find(columns)
 
+    def check_row(self, row: Mapping[str, Any]) -> None:
+        """Raises GoldError where the grader cannot read the row's gold answer, or its mode; cheap: nothing is judged.
+
+        The grader reads the gold answer before it looks at a response, so an empty one is shown to it, in this process.
+        """
+        if self.bind is None:
+            return
+        try:
+            _local(self.factory)(*self.read_row("", row, self.mode))
+        except (DataError, ValueError, TimeoutError, OverflowError, RecursionError) as error:
+            raise GoldError(str(error) or type(error).__name__) from error
+
     async def __call__(self, group: Group, completions: Sequence[str]) -> list[RewardPart]:
         """Returns one part a sample, in order."""
         parts: dict[int, RewardPart] = {}
@@ -104,6 +118,11 @@ class GradedReward:
 
     def _place(self, group: Group, sample_index: int) -> str:
         return place_of(self.name, group.prompt.prompt_id, sample_index)
+
+
+@cache
+def _local(factory: Factory) -> Callable[..., Any]:
+    return factory()
 
 
 def _check_seconds(options: Mapping[str, Any], limits: CallLimits) -> None:

@@ -10,7 +10,7 @@ import pytest
 from strop.config.data import DataConfig, Source
 from strop.config.load import load_config
 from strop.config.rewards import RewardConfig
-from strop.data import ChatRenderer
+from strop.data import ChatRenderer, DataError
 from strop.records import FinishState, Group, Sample
 from strop.trainers.reader import DataReader
 from support.tokenizer import tiny_tokenizer
@@ -105,3 +105,47 @@ def test_the_config_without_a_mixture_keeps_the_plain_key(tmp_path: Path) -> Non
     reader = DataReader(config.data, config.rewards, ChatRenderer(tiny_tokenizer()))
     with pytest.raises(ValueError, match=r": data\.answer_column must name a column"):
         reader.read(config.data.source, None, None)
+
+
+UNREADABLE: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "choice": ({}, "B", "AB"),
+    "numeric": ({}, "5", "five"),
+    "regex": ({}, "a+", "a("),
+    "json_schema": ({}, {"type": "object"}, {"type": 7}),
+    "exact": ({"alternatives": True}, ["a", "b"], "a"),
+    "f1": ({"alternatives": True}, ["a"], ["a", ""]),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_gold_answer_that_the_grader_cannot_read_is_a_bad_row_with_its_line(tmp_path: Path, name: str) -> None:
+    arguments, right, wrong = UNREADABLE[name]
+    rows = [{"question": f"What is {gold}?", "answer": gold} for gold in (right, right, wrong)]
+    check_bad_row(tmp_path, name, rows, arguments, "")
+
+
+def test_a_mode_of_a_row_that_does_not_exist_is_a_bad_row_with_its_line(tmp_path: Path) -> None:
+    rows = [{"question": "?", "answer": "5", "grading_mode": mode} for mode in ("strict", None, "loose")]
+    check_bad_row(tmp_path, "numeric", rows, {}, "must hold one of strict, lenient, got 'loose'")
+
+
+def check_bad_row(folder: Path, name: str, rows: list[dict[str, Any]], arguments: dict[str, Any], reason: str) -> None:
+    """The last of the rows is refused, or skipped where that is asked for, by its line."""
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for policy in ("error", "skip"):
+        data = DataConfig.model_validate(
+            {"source": {"type": "jsonl", "path": str(file)}, "task": name, "on_bad_row": policy}
+        )
+        reward = RewardConfig(function="task", arguments=arguments)
+        reader = DataReader(data, [reward], ChatRenderer(tiny_tokenizer()))
+        if policy == "error":
+            with pytest.raises(DataError, match="1 of 3 rows") as caught:
+                reader.read(data.source, None, None)
+            assert f"{file}, line 3: " in str(caught.value)
+            assert reason in str(caught.value)
+        else:
+            table, report = reader.read(data.source, None, None)
+            assert [row.row.row_id for row in table.rows] == ["rows.jsonl:0", "rows.jsonl:1"]
+            assert report.num_bad == 1
+            assert f"{file}, line 3: " in "\n".join(report.lines())
