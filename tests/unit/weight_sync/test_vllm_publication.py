@@ -1,6 +1,7 @@
 """The proof on the real training engine and on vLLM, and the ways in which vLLM's weights can be wrong."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,10 @@ import torch
 from strop.errors import SyncError
 from strop.metrics import Metrics
 from strop.models.weights import weight_chunks
-from strop.records import WeightReceipt
+from strop.records import WeightChunk, WeightReceipt
 from strop.rollout.vllm.engine import VllmEngine
 from strop.training.fsdp2.engine import Fsdp2Engine
-from strop.transfer import InProcessTransfer, discrepancies, weight_checksum
+from strop.transfer import InProcessTransfer, checksums_agree, discrepancies, weight_checksum
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
 from support.rollout import make_request, serve
 from support.tiny import tiny_model
@@ -70,6 +71,22 @@ def test_the_receipt_accounts_for_every_weight_once_by_its_checkpoint_name(famil
     books = WeightReceipt(5, tuple(one.name for one in sent), tuple(weight_checksum(one.tensor) for one in sent))
     assert discrepancies(books, received) == []
     assert set(engine.weight_names) == {one.name for one in sent}
+
+
+def test_a_weights_memory_may_be_used_for_the_next_one_as_soon_as_that_is_asked_for() -> None:
+    engine = vllm_engine(UNTIED)
+    sent = list(weight_chunks(tiny_model(UNTIED, seed=3), 5))
+    memory = torch.empty(max(one.tensor.numel() for one in sent))
+
+    def lent() -> Iterator[WeightChunk]:
+        for one in sent:
+            part = memory[: one.tensor.numel()].view(one.tensor.shape)
+            yield replace(one, tensor=part.copy_(one.tensor))
+
+    received = asyncio.run(engine.receive_weights(lent(), 5))
+    assert all(
+        checksums_agree(weight_checksum(one.tensor), held) for one, held in zip(sent, received.checksums, strict=True)
+    )
 
 
 def test_a_weight_that_does_not_arrive_is_named_by_vllms_books() -> None:

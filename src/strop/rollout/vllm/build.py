@@ -1,5 +1,7 @@
 """Starts vLLM for a model folder and puts the engine in front of it."""
 
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ def build_vllm_engine(
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
 
+        logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
         on_cpu = current_platform.is_cpu()
         check_engine_args(section.engine_args, AsyncEngineArgs.__dataclass_fields__)
         args = engine_args(str(folder), rollout, section, dtype=dtype, max_length=max_length, on_cpu=on_cpu)

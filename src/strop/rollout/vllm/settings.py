@@ -88,7 +88,9 @@ def engine_args(
 def environment(args: Mapping[str, Any], num_threads: int) -> dict[str, str]:
     """Returns the variables that vLLM's processes start with; what the user has set stays as it is.
 
-    Threads are not bound to cores: trainer and sampler take turns on all of them. An eager engine compiles nothing,
+    Threads are not bound to cores: trainer and sampler take turns on all of them. The worker lives in the engine's own
+    process, as on a GPU: vLLM's default on a CPU is one process more, for whose answers the engine spins on a core that
+    the worker's threads need. An eager engine compiles nothing,
     not even the small functions of vLLM's sampler, whose compilation takes longer than a short run.
     """
     variables = {
@@ -96,6 +98,7 @@ def environment(args: Mapping[str, Any], num_threads: int) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "OMP_NUM_THREADS": str(num_threads),
     }
     if args.get("enforce_eager"):

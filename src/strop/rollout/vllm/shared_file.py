@@ -3,7 +3,6 @@
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,41 +18,37 @@ Entry = tuple[str, str, list[int], int]
 
 
 class SharedFile:
-    """A block of memory with a path; removed by `close`."""
+    """A bucket of weights, one behind the other, in memory that has a path; removed by `close`."""
 
     def __init__(self, num_bytes: int) -> None:
-        """Makes a file of at least `num_bytes`; in the temporary folder where there is no shared memory."""
+        """Makes a file of `num_bytes`; in the temporary folder where there is no shared memory."""
         folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
         handle, self.path = tempfile.mkstemp(prefix="strop-weights-", dir=folder)
         self.num_bytes = max(num_bytes, 1)
         os.ftruncate(handle, self.num_bytes)
-        self._map = mmap.mmap(handle, self.num_bytes)
+        self._block = torch.frombuffer(mmap.mmap(handle, self.num_bytes), dtype=torch.uint8)
         os.close(handle)
+        self.entries: list[Entry] = []
+        """Where each weight lies."""
+        self._end = 0
 
-    def write(self, chunks: Sequence[WeightChunk]) -> list[Entry]:
-        """Copies weights in, one behind the other, and returns where each lies."""
-        entries: list[Entry] = []
-        offset = 0
-        block = torch.frombuffer(self._map, dtype=torch.uint8)
-        for chunk in chunks:
-            tensor = chunk.tensor.detach()
-            num_bytes = chunk_bytes(chunk)
-            target = block[offset : offset + num_bytes].view(tensor.dtype).view(tensor.shape)
-            target.copy_(tensor)
-            entries.append((chunk.name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), offset))
-            offset += aligned(num_bytes)
-        return entries
+    def has_room(self, chunk: WeightChunk) -> bool:
+        """Whether a weight fits behind those that are there."""
+        return self._end + chunk_bytes(chunk) <= self.num_bytes
+
+    def add(self, chunk: WeightChunk) -> None:
+        """Copies a weight in; its own memory may be used for something else afterwards."""
+        tensor, num_bytes = chunk.tensor.detach(), chunk_bytes(chunk)
+        target = self._block[self._end : self._end + num_bytes].view(tensor.dtype).view(tensor.shape)
+        target.copy_(tensor)
+        self.entries.append((chunk.name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), self._end))
+        self._end += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+    def empty(self) -> None:
+        """Makes room again."""
+        self.entries = []
+        self._end = 0
 
     def close(self) -> None:
         """Removes the file; its memory goes when nobody maps it any more."""
         Path(self.path).unlink(missing_ok=True)
-
-
-def aligned(num_bytes: int) -> int:
-    """Returns the room that a weight takes in the file."""
-    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def room(chunks: Sequence[WeightChunk]) -> int:
-    """Returns the bytes that weights take in a file."""
-    return sum(aligned(chunk_bytes(chunk)) for chunk in chunks)

@@ -12,8 +12,8 @@ from typing import Final
 from strop.records import WeightChunk, WeightReceipt
 from strop.rollout.native.weights import MAX_NAMES_IN_ERROR
 from strop.rollout.vllm.host import VllmHost
-from strop.rollout.vllm.shared_file import SharedFile, room
-from strop.transfer import buckets
+from strop.rollout.vllm.shared_file import SharedFile
+from strop.transfer import chunk_bytes
 
 BUCKET_BYTES: Final = 32 << 20
 """Weights that travel together; a larger weight travels alone. Two buckets exist at a time."""
@@ -60,26 +60,39 @@ class WeightSender:
                 file.close()
 
     async def _stream(self, chunks: Iterator[WeightChunk]) -> None:
-        loading: asyncio.Task[None] | None = None
+        """Copies each weight as it comes, since its memory may be used anew for the next, and sends what is full."""
+        loading: asyncio.Future[None] | None = None
+        turn, file = 0, self._emptied(0, BUCKET_BYTES)
         try:
-            for turn, bucket in enumerate(buckets(chunks, BUCKET_BYTES)):
-                file = self._roomy(turn % 2, room(bucket))
-                entries = file.write(bucket)
-                if loading is not None:
-                    await loading
-                call = self._host.on_workers("strop_load_weights", file.path, entries)
-                loading = asyncio.ensure_future(self._host.call(call))
-                await asyncio.sleep(0)
+            for chunk in chunks:
+                if not file.has_room(chunk):
+                    if file.entries:
+                        loading, turn = await self._load(file, loading), 1 - turn
+                    file = self._emptied(turn, chunk_bytes(chunk))
+                file.add(chunk)
+            if file.entries:
+                loading = await self._load(file, loading)
         finally:
             if loading is not None:
                 await loading
 
-    def _roomy(self, turn: int, num_bytes: int) -> SharedFile:
+    async def _load(self, file: SharedFile, loading: asyncio.Future[None] | None) -> asyncio.Future[None]:
+        """Lets the worker take a file as soon as it has taken the one before."""
+        if loading is not None:
+            await loading
+        call = self._host.on_workers("strop_load_weights", file.path, file.entries)
+        started = asyncio.ensure_future(self._host.call(call))
+        await asyncio.sleep(0)
+        return started
+
+    def _emptied(self, turn: int, num_bytes: int) -> SharedFile:
+        """Returns one of the two files, of at least that size; the worker has taken what was in it."""
         file = self._files[turn]
         if file is None or file.num_bytes < num_bytes:
             if file is not None:
                 file.close()
-            file = self._files[turn] = SharedFile(num_bytes)
+            file = self._files[turn] = SharedFile(max(num_bytes, BUCKET_BYTES))
+        file.empty()
         return file
 
     def _accepted(
