@@ -317,6 +317,12 @@ WEIGHT_SYNC = {
         ["weight_sync.max_logprob_difference=1e-9"], error, ["model.rollout_dtype=bfloat16"]
     ),
     "weight_sync.canary": Effect(["weight_sync.canary=true"], called("aten.silu.default"), run=operations),
+    **{
+        f"weight_sync.{key}": refused(
+            f"weight_sync.{key} does nothing: cluster.type is local", f"weight_sync.{key}={value}"
+        )
+        for key, value in (("transfer", "broadcast"), ("bucket_mib", "4"), ("folder", "WORLD/weights"))
+    },
 }
 EVALUATING = {
     "evaluation.limit": Effect(["evaluation.limit=1"], lambda evidence: evidence.evaluation(0)["scores"], EVALUATION),

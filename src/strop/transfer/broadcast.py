@@ -24,7 +24,7 @@ from strop.protocols import RolloutEngine
 from strop.records import WeightChunk, WeightReceipt
 from strop.transfer.errors import TransferBrokenError
 from strop.transfer.group import BroadcastGroup, PrefixStore, TCPStore, Travel, open_store
-from strop.transfer.pieces import Bucket, Piece, packed, unpacked
+from strop.transfer.pieces import Bucket, LentRoom, Piece, Room, packed, unpacked
 from strop.transfer.sending import DEFAULT_BUCKET_BYTES, DEFAULT_TIMEOUT_SECONDS, WeightOutlet
 from strop.transfer.source import Weights
 from strop.transfer.split import Address
@@ -183,13 +183,13 @@ class BroadcastReceiver:
     def __init__(self, engine: RolloutEngine, *, lend: bool = False) -> None:
         """Takes the engine; `lend` as in `SharedMemoryReceiver`."""
         self._engine = engine
-        self._lend = lend
+        self._room = LentRoom() if lend else Room()
 
     async def receive_stream(self, address: Address, name: str, version: int) -> WeightReceipt:
         """Joins the group that is made at `address` and takes the stream."""
         group = await asyncio.get_running_loop().run_in_executor(None, _join, address, name)
         try:
-            chunks = unpacked(_buckets(group, address["bucket_bytes"]), version, lend=self._lend)
+            chunks = unpacked(_buckets(group, address["bucket_bytes"]), version, self._room)
             return await self._engine.receive_weights(chunks, version)
         finally:
             group.leave()

@@ -106,12 +106,34 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def unpacked(buckets: Iterable[Bucket], version: int, *, lend: bool) -> Iterator[WeightChunk]:
+class Room:
+    """Memory in which tensors are joined that no bucket holds whole."""
+
+    def of(self, num_bytes: int) -> torch.Tensor:
+        """Returns memory of its own for a tensor, [num_bytes] of uint8."""
+        return torch.empty(num_bytes, dtype=torch.uint8)
+
+
+class LentRoom(Room):
+    """Memory that stays, as large as the largest tensor: mapping it anew takes longer than copying into it."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0, dtype=torch.uint8)
+
+    def of(self, num_bytes: int) -> torch.Tensor:
+        """Returns memory that is overwritten by the next tensor."""
+        if len(self._memory) < num_bytes:
+            self._memory = super().of(num_bytes)
+        return self._memory[:num_bytes]
+
+
+def unpacked(buckets: Iterable[Bucket], version: int, room: Room) -> Iterator[WeightChunk]:
     """Puts the tensors together again, in order.
 
-    With `lend`, a tensor may lie in the bucket itself and is valid only until the next chunk is taken; else every
-    tensor has memory of its own. Raises SyncError where the pieces of a tensor do not join.
+    With a `LentRoom`, a tensor lies there or in the bucket itself and is valid only until the next chunk is taken;
+    else every tensor has memory of its own. Raises SyncError where the pieces of a tensor do not join.
     """
+    lend = isinstance(room, LentRoom)
     whole: torch.Tensor | None = None
     filled = 0
     for buffer, pieces in buckets:
@@ -121,7 +143,7 @@ def unpacked(buckets: Iterable[Bucket], version: int, *, lend: bool) -> Iterator
                 yield _chunk(piece, part if lend else part.clone(), version)
                 continue
             if piece.start == 0:
-                whole, filled = torch.empty(piece.tensor_bytes, dtype=torch.uint8), 0
+                whole, filled = room.of(piece.tensor_bytes), 0
             if whole is None or piece.start != filled or piece.tensor_bytes != len(whole):
                 raise SyncError(f"{piece.name} must go on at byte {filled}, got a piece that begins at {piece.start}")
             whole[piece.start : piece.start + piece.num_bytes].copy_(part)

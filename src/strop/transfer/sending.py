@@ -9,7 +9,7 @@ from strop.records import WeightChunk, WeightReceipt
 from strop.transfer.accounting import SendingAccount
 from strop.transfer.source import Weights, outgoing, require_floating_point
 
-DEFAULT_BUCKET_BYTES = 16 << 20
+DEFAULT_BUCKET_BYTES = 8 << 20
 DEFAULT_TIMEOUT_SECONDS = 120.0
 """Bound of every single wait for the other side."""
 

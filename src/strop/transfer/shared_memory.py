@@ -28,7 +28,7 @@ from strop.errors import SyncError
 from strop.protocols import RolloutEngine
 from strop.records import WeightChunk, WeightReceipt
 from strop.transfer.errors import TransferBrokenError
-from strop.transfer.pieces import Bucket, Piece, packed, unpacked
+from strop.transfer.pieces import Bucket, LentRoom, Piece, Room, packed, unpacked
 from strop.transfer.sending import DEFAULT_BUCKET_BYTES, DEFAULT_TIMEOUT_SECONDS, WeightOutlet
 from strop.transfer.source import Weights
 from strop.transfer.split import Address
@@ -124,7 +124,7 @@ class SharedMemorySender:
 
     def _mapped(self) -> tuple[SharedBuckets, int]:
         if self._memory is None or self._descriptor is None:
-            self._descriptor = _nameless_file(self._size[0] * self._size[1])
+            self._descriptor = nameless_file(self._size[0] * self._size[1])
             self._memory = SharedBuckets(self._descriptor, *self._size)
         return self._memory, self._descriptor
 
@@ -224,10 +224,11 @@ class SharedMemoryReceiver:
         """Takes the engine.
 
         `lend` hands out tensors that lie in the shared memory and are overwritten after the next one is taken: one
-        copy less, for engines that copy every weight as it comes. Others would end up with mixtures.
+        copy less, for engines that copy every weight as it comes. Others would end up with mixtures. Memory for the
+        largest tensor then stays, too.
         """
         self._engine = engine
-        self._lend = lend
+        self._room = LentRoom() if lend else Room()
 
     async def receive_stream(self, address: Address, name: str, version: int) -> WeightReceipt:
         """Takes the stream that is met at `address`."""
@@ -240,7 +241,7 @@ class SharedMemoryReceiver:
                 memory = SharedBuckets(descriptor, shape["num_buckets"], shape["bucket_bytes"])
             finally:
                 os.close(descriptor)
-            chunks = unpacked(_buckets(wire, memory), version, lend=self._lend)
+            chunks = unpacked(_buckets(wire, memory), version, self._room)
             return await self._engine.receive_weights(chunks, version)
         finally:
             wire.shut()
@@ -275,7 +276,7 @@ def _buckets(wire: Wire, memory: SharedBuckets) -> Iterator[Bucket]:
         wire.send({"taken": num_taken})
 
 
-def _nameless_file(num_bytes: int) -> int:
+def nameless_file(num_bytes: int) -> int:
     """Returns the descriptor of memory without a name; of an unlinked temporary file where the system has none."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("strop-weights")

@@ -167,6 +167,10 @@ CASES = [
         "weight_sync.max_logprob_difference",
         ["weight_sync.max_logprob_difference=0.5"],
     ),
+    (["weight_sync.bucket_mib=4"], "weight_sync.bucket_mib", ["cluster.type=ray"]),
+    (["weight_sync.transfer=broadcast"], "weight_sync.transfer", ["cluster.type=ray"]),
+    (["cluster.type=ray", "weight_sync.transfer=disk"], "weight_sync.folder", ["weight_sync.folder=x"]),
+    (["cluster.type=ray", "weight_sync.folder=x"], "weight_sync.folder", ["weight_sync.transfer=disk"]),
 ]
 
 

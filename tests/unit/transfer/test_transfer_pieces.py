@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strop.errors import SyncError
 from strop.records import WeightChunk
-from strop.transfer.pieces import Bucket, Piece, packed, unpacked
+from strop.transfer.pieces import Bucket, LentRoom, Piece, Room, packed, unpacked
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn)
 
@@ -29,7 +29,7 @@ def travelled(buckets: Iterator[Bucket]) -> Iterator[Bucket]:
 
 def round_trip(chunks: list[WeightChunk], bucket_bytes: int, *, lend: bool) -> list[tuple[str, torch.Tensor]]:
     buckets = packed(chunks, lambda: torch.empty(bucket_bytes, dtype=torch.uint8))
-    received = unpacked(travelled(buckets), 3, lend=lend)
+    received = unpacked(travelled(buckets), 3, LentRoom() if lend else Room())
     return [(chunk.name, chunk.tensor.clone() if lend else chunk.tensor) for chunk in received]
 
 
@@ -91,9 +91,9 @@ def test_a_piece_that_was_lost_is_an_error() -> None:
     chunk = WeightChunk("w", torch.zeros(250, dtype=torch.uint8), 0)
     buckets = list(packed([chunk], lambda: torch.empty(100, dtype=torch.uint8)))
     with pytest.raises(SyncError, match="w must go on at byte 100, got a piece that begins at 200"):
-        list(unpacked([buckets[0], buckets[2]], 0, lend=False))
+        list(unpacked([buckets[0], buckets[2]], 0, Room()))
     with pytest.raises(SyncError, match="the last tensor must have 250 bytes, got 200"):
-        list(unpacked(buckets[:2], 0, lend=False))
+        list(unpacked(buckets[:2], 0, Room()))
 
 
 def test_a_type_that_is_unknown_here_is_an_error() -> None:
