@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
+from strop.config.training import TrainingConfig
 from strop.errors import ModelError
 from strop.protocols import LossInputs, LossOutputs, MicroBatchPlan
 from strop.records import PackedBatch
 from strop.training.errors import TooManySkippedUpdates
 from strop.training.fsdp2.engine import Fsdp2Engine
+from strop.training.fsdp2.optimizer import ParameterOptimizer
 from support.tiny import tiny_groups, tiny_model
 from support.training import gradients, parameters, ratio_loss, run_update, tiny_engine, tiny_plan
 
@@ -203,3 +205,10 @@ def test_a_micro_batch_over_the_budget_is_counted() -> None:
     metrics = tiny_engine(micro_batch_tokens=4).forward_backward(tiny_plan(tiny_groups(), 4), ratio_loss)
     assert metrics["update/micro_batches"].result == 6
     assert metrics["update/micro_batches_over_budget"].result > 0
+
+
+def test_the_norm_of_a_large_gradient_is_exact() -> None:
+    weight = torch.nn.Parameter(torch.zeros(4000, 4000))
+    weight.grad = 1e-3 * torch.randn(4000, 4000, generator=torch.Generator().manual_seed(0))
+    norm = ParameterOptimizer({"weight": weight}, TrainingConfig()).gradient_norm()
+    assert norm == pytest.approx(float(weight.grad.double().norm()), rel=1e-6)

@@ -21,7 +21,7 @@ def check_training(config: Config) -> Iterator[Refusal]:
             f"must be at most rollout.prompts_per_step ({num_prompts}), got {training.updates_per_batch}",
             "Lower it, or raise the other: a batch is cut between prompts.",
         )
-    yield from check_shard_size(training, num_trainers=1)
+    yield from check_shard_size(training, config.cluster.trainers)
 
 
 def check_shard_size(training: TrainingConfig, num_trainers: int) -> Iterator[Refusal]:

@@ -62,6 +62,20 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """Returns what this process holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def sum_over_shards(value: Tensor, like: Tensor) -> Tensor:
+    """Sums what each process worked out of its part of tensors sharded as `like`; replicas count once."""
+    if not isinstance(like, DTensor):
+        return value
+    value = value.clone()
+    dist.all_reduce(value, group=like.device_mesh.get_group(like.device_mesh.ndim - 1))
+    return value
+
+
 def _decoder_layers(hf_model: PreTrainedModel) -> list[nn.Module]:
     """The modules that transformers says must not be split: the decoder's layers."""
     names = set(hf_model._no_split_modules or ())
