@@ -17,7 +17,7 @@ from strop.rollout.vllm.engine import VllmEngine
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.transfer import InProcessTransfer, checksums_agree, discrepancies, weight_checksum
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
-from support.rollout import make_request, serve
+from support.rollout import make_request, plain_logprobs, serve
 from support.tiny import tiny_model
 from support.training import tiny_engine
 from support.vllm_engines import break_worker, breakable_engine, needs_vllm, vllm_engine
@@ -199,12 +199,20 @@ def test_a_prefix_cache_that_does_not_report_success_is_an_error() -> None:
         serve(refusing, make_request(np.arange(5, 9)))
 
 
-def test_prompts_are_read_from_the_prefix_cache_and_scores_are_not() -> None:
+def test_scores_never_read_the_prefix_cache() -> None:
+    engine = keeping_cache(UNTIED)
+    prompt = np.arange(8, 8 + 3 * 32)
+    serve(engine, make_request(prompt, max_new_tokens=2))
+    asyncio.run(engine.receive_weights(weight_chunks(tiny_model(UNTIED, seed=1), 1), 1))
+    (score,) = asyncio.run(engine.score([prompt]))
+    np.testing.assert_allclose(score, plain_logprobs(UNTIED, prompt, seed=1), atol=1e-4)
+
+
+def test_prompts_are_read_from_the_prefix_cache_until_a_publication() -> None:
     """Blocks of 32 tokens: of 96 the last is computed anew, so that two are read."""
     engine = vllm_engine(UNTIED)
     prompt = np.arange(8, 8 + 3 * 32)
     before = engine.counters.cached_tokens
-    asyncio.run(engine.score([prompt]))
     serve(engine, make_request(prompt, max_new_tokens=2))
     asyncio.run(engine.receive_weights(weight_chunks(tiny_model(UNTIED), 1), 1))
     serve(engine, make_request(prompt, 3, max_new_tokens=2))
