@@ -1,6 +1,7 @@
 """`strop grade`: scores answers from a file, so that a grader can be tried before it trains anything."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,10 @@ def grade(
         ),
     ],
     check: Annotated[
-        bool, typer.Option("--check", help="Exit 1 where a score differs from the row's own `score`.")
+        bool,
+        typer.Option(
+            "--check", help="Exit 1 where a score differs from the row's own `score`, 2 where there are no rows."
+        ),
     ] = False,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="The mode of rows that name none; else the grader's default.")
@@ -31,17 +35,30 @@ def grade(
     memory ends the command, with the row.
     """
     from strop import api
+    from strop.errors import DataError
     from strop.tasks.grade_rows import agrees
 
     num_rows = num_wrong = 0
     for row, verdict in api.grade(file, lenient=lenient, need_score=check):
         is_right = agrees(verdict, row.score)
         num_rows, num_wrong = num_rows + 1, num_wrong + (not is_right)
-        typer.echo(json.dumps(_report(row, verdict, is_right if check else None), ensure_ascii=False))
+        typer.echo(_line(_report(row, verdict, is_right if check else None)))
+    if check and not num_rows:
+        raise DataError(f"there must be rows to check, got none in {file}", "Leave --check out, or add rows.")
     if check:
         typer.echo(f"{num_rows - num_wrong} of {num_rows} rows have the score they should", err=True)
     if check and num_wrong:
         raise typer.Exit(1)
+
+
+def _line(report: dict[str, Any]) -> str:
+    """The report as JSON; what the output cannot show, such as half a character, is escaped."""
+    text = json.dumps(report, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(report)
+    return text
 
 
 def _report(row: "GradeRow", verdict: "Grade", is_right: bool | None) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     FILE.jsonl --read_grade_rows--> GradeRow --grade_row--> Grade        grade_isolated.py does both, in children
 
-A row has `scorer`, `response` and `gold`, and may have `mode`, `arguments` (the grader's options) and `score` (what it
-should get). What cannot be read or graded is an error that names file and line.
+A row has `scorer`, `response` and `gold`, and may have `mode`, `arguments` (the grader's options), `score` (what it
+should get) and `note` (for people). What cannot be read or graded is an error that names file and line.
 """
 
 import json
@@ -19,6 +19,9 @@ from strop.tasks.grading.grade import Grade, GradeMode, Grader, gold_text
 from strop.tasks.grading.options import OptionError
 from strop.tasks.grading.table import GRADERS, load_grader
 from strop.tasks.sandbox.client import SandboxError
+
+KEYS = ("scorer", "response", "gold", "score", "mode", "arguments", "note")
+"""What a row may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,9 @@ def read_objects(rows: Iterable[Mapping[str, Any]], need_score: bool = False) ->
 
 
 def _read_row(place: str, number: int, row: Mapping[str, Any], need_score: bool) -> GradeRow:
+    for key in row:
+        if key not in KEYS:
+            raise DataError(f"{place}: a row must have no other keys than {', '.join(KEYS)}, got {_named(key)}")
     for key in ("scorer", "response"):
         if not isinstance(row.get(key), str):
             raise DataError(f"{place}: {key} must be text, got {row.get(key)!r}; keys found: {', '.join(row)}")
@@ -118,9 +124,13 @@ def _read_row(place: str, number: int, row: Mapping[str, Any], need_score: bool)
     )
 
 
+def _named(key: Any) -> str:
+    return f"{str(key)[:80]!r}{nearest_hint(str(key), KEYS)}"
+
+
 def _read_object(place: str, line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode(), parse_constant=_refuse)
+        row = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place} must be a JSON object: {error}") from error
     if not isinstance(row, dict):

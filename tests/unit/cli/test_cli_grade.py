@@ -61,6 +61,12 @@ def test_the_mode_comes_from_the_row_else_from_the_option(tmp_path: Path, capsys
         ({**RIGHT, "scorer": "gsm"}, "line 2: scorer must be one of gsm8k, math, math_verify, final_answer, choice"),
         ({**RIGHT, "mode": "kind"}, "line 2: mode must be one of strict, lenient, got 'kind'"),
         ({**RIGHT, "gold": "no number"}, "line 2: a GSM8K gold answer must be a number"),
+        (
+            {**RIGHT, "mod": "lenient"},
+            "line 2: a row must have no other keys than scorer, response, gold, score, mode, ",
+        ),
+        ({**RIGHT, "argument": {}}, "got 'argument' (did you mean 'arguments'?)"),
+        ({**RIGHT, "gold": True}, "line 2: gold must hold a gold answer as text or number, got the boolean true"),
         ({**RIGHT, "score": "1"}, "line 2: score must be a number, got '1'"),
         ({"scorer": "gsm8k", "response": "", "gold": "1"}, "line 2: score must be a number, got None"),
     ],
@@ -87,3 +93,28 @@ def test_a_grade_is_given_in_a_second_without_torch(tmp_path: Path) -> None:
     path = write_rows(tmp_path, RIGHT, WRONG)
     assert heavy_imports("grade", path) == []
     assert min(processor_seconds("grade", path) for _ in range(3)) < 1
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_check_of_no_rows_fails(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(text)
+    result = run_strop("grade", path, "--check")
+    assert result.returncode == 2
+    assert "there must be rows to check, got none" in result.stderr
+    assert run_strop("grade", path).returncode == 0
+
+
+def test_half_a_character_in_a_response_is_graded_and_escaped(tmp_path: Path) -> None:
+    broken = {"scorer": "exact", "response": "\ud800 é", "gold": "4", "score": 0, "note": "from a scraped page"}
+    result = run_strop("grade", write_rows(tmp_path, broken, {**RIGHT, "response": "#### é 42"}), "--check")
+    assert "Traceback" not in result.stderr
+    first, second = result.stdout.splitlines()
+    assert json.loads(first)["answer"] == "\ud800 é"
+    assert json.loads(second)["answer"] == "é 42"
+
+
+def test_a_byte_order_mark_before_the_first_row_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(RIGHT), encoding="utf-8-sig")
+    assert run_strop("grade", path, "--check").returncode == 0
