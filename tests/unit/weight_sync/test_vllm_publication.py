@@ -13,7 +13,7 @@ from strop.errors import SyncError
 from strop.metrics import Metrics
 from strop.models.weights import weight_chunks
 from strop.records import WeightChunk, WeightReceipt
-from strop.rollout.vllm.engine import VllmEngine
+from strop.rollout.vllm.engine import EngineState, VllmEngine
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.transfer import InProcessTransfer, checksums_agree, discrepancies, weight_checksum
 from strop.weight_sync import LocalGate, ProbeSettings, Publisher, Replica, WeightProof, default_bound
@@ -155,6 +155,8 @@ class KeepsCache(VllmEngine):
 
     async def _end_update(self, version: int) -> None:
         await self._host.llm.update_weight_version(str(version))
+        if self.state is EngineState.SERVING:
+            await self._host.llm.resume_generation()
 
 
 def keeping_cache(family: str) -> VllmEngine:
@@ -213,6 +215,7 @@ def test_prompts_are_read_from_the_prefix_cache_until_a_publication() -> None:
     engine = vllm_engine(UNTIED)
     prompt = np.arange(8, 8 + 3 * 32)
     before = engine.counters.cached_tokens
+    serve(engine, make_request(prompt, max_new_tokens=2))
     serve(engine, make_request(prompt, max_new_tokens=2))
     asyncio.run(engine.receive_weights(weight_chunks(tiny_model(UNTIED), 1), 1))
     serve(engine, make_request(prompt, 3, max_new_tokens=2))
