@@ -76,8 +76,8 @@ def test_another_value_of_a_key_shows(key: str, runs: Runs) -> None:
 # ------------------------------------------------------------------------------------------ who reads
 
 READERS_IN_CONFIG = ("strop.config.bundles", "strop.config.rewards", "strop.config.source_names")
-"""The table of algorithms, which the algorithms are built from, and whose rows are judged by what; every other module of
-`config` only looks."""
+"""The table of algorithms, which the algorithms are built from, and which rewards judge which rows; every other module
+of `config` only looks."""
 
 
 @pytest.fixture

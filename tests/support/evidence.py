@@ -136,7 +136,7 @@ def operations(config: Config) -> Mapping[str, int]:
     with OperatorCounts() as recorded, api.open_session(config) as session:
         groups = session.advantages(session.reward(session.sample(session.prompts(2))))
         session.forward_backward(groups)
-    decode_steps = sum(engine.counters.decode_steps for engine in session.run.samplers.natives)
+    decode_steps = sum(engine.counters.decode_steps for engine in session.run.samplers.owned)
     return {**recorded.counts, "decode steps": decode_steps}
 
 

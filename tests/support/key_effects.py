@@ -246,7 +246,13 @@ JUDGING = {
     "rewards[].judge.max_new_tokens": judged("judge.max_new_tokens", "9", bodies, judge()),
 }
 ROLLOUT = {
-    "rollout.type": refused("rollout.type must be native", "rollout.type=other"),
+    "rollout.type": refused("rollout.type must be one of native, vllm", "rollout.type=other"),
+    **{
+        f"rollout.vllm.{key}": refused(
+            f"rollout.vllm.{key} does nothing: rollout.type is native", f"rollout.vllm.{key}={value}"
+        )
+        for key, value in (("cache_gib", "2"), ("gpu_memory_utilization", "0.5"), ("engine_args", "{seed=1}"))
+    },
     "rollout.replicas": Effect(
         ["rollout.replicas=2"], lambda evidence: "rollout/replica_imbalance" in evidence.metrics[1]
     ),

@@ -5,13 +5,16 @@ from typing import Literal
 from pydantic import Field
 
 from strop.config.base import Section
+from strop.config.rollout_vllm import VllmConfig
 
 
 class RolloutConfig(Section):
     """Sampling for training, and the engine that does it."""
 
-    type: Literal["native"] = "native"
-    """The engine: native is the continuous-batching engine that strop brings."""
+    type: Literal["native", "vllm"] = "native"
+    """native: the continuous-batching engine that strop brings. vllm: vLLM, which is installed apart."""
+    vllm: VllmConfig = Field(default_factory=VllmConfig)
+    """What only vLLM takes."""
     replicas: int = Field(default=1, ge=1)
     """Engines that share the requests, each with a full copy of the policy."""
     prompts_per_step: int = Field(default=8, ge=1)

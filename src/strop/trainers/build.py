@@ -24,8 +24,9 @@ from strop.protocols import Algorithm, CheckpointPart, Device
 from strop.records import Group
 from strop.rollout.router import Router
 from strop.trainers.drift import DriftGauge
+from strop.trainers.engines import rollout_dtype
 from strop.trainers.inputs import Inputs, training_sampling
-from strop.trainers.parts import Parts, Policy, local_parts, rollout_dtype
+from strop.trainers.parts import Parts, Policy, local_parts
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.run_folder import RunFolder
 from strop.trainers.samplers import Samplers

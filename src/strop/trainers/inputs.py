@@ -21,6 +21,7 @@ from strop.models.load import load_generation_config, load_model_config, load_to
 from strop.models.lora import check_adapters
 from strop.models.stops import StopSet, find_stops
 from strop.records import Group, Sample, SamplingParams
+from strop.rollout.vllm.versions import require_vllm
 from strop.tasks import WeightedReward, completion_text, reward_group
 from strop.tasks.graded import GradedReward
 from strop.trainers.evaluate import EvaluationPlan, EvaluationSettings, with_greedy
@@ -66,6 +67,8 @@ def prepare_inputs(config: Config) -> Inputs:
     Raises ConfigError where keys do not go together, and what loading data, task, rewards and tokenizer raises.
     """
     check(config)
+    if config.rollout.type == "vllm":
+        require_vllm()
     user_parts(resolve_algorithm(config.algorithm, config.rollout.max_new_tokens))
     tokenizer = load_tokenizer(config.model)
     stops = find_stops(tokenizer, load_generation_config(config.model), config.rollout.stop_token_ids)

@@ -76,6 +76,7 @@ def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> R
         with console.phase("load", config.model.path):
             run = build_run(config, inputs, folder.early_logs)
             stack.callback(run.cluster.close)
+            stack.callback(run.samplers.close)
             folder.open(overwrite=overwrite)
             folder.take_early_logs()
             store = _restored_store(config, folder, run) if resume else _new_store(config, folder, run)

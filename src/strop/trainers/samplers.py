@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from strop.protocols import RolloutEngine
-from strop.rollout.native.engine import NativeEngine
+from strop.trainers.engines import Engine, close_engine
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ class Samplers(Protocol):
     def leave_out(self, name: str) -> None:
         """Asks a sampler for nothing any more: its process is gone."""
 
+    def close(self) -> None:
+        """Ends what lives beside this process and is not ended with the cluster."""
+
 
 async def have_weights(samplers: Samplers) -> bool:
     """Whether every sampler holds weights that are whole."""
@@ -55,20 +58,20 @@ async def empty_caches(samplers: Samplers) -> None:
     await asyncio.gather(*(engine.wake() for engine in samplers.engines.values()))
 
 
-class NativeSamplers:
-    """Native engines in this process; implements `Samplers`."""
+class LocalSamplers:
+    """Engines that belong to this process; implements `Samplers`."""
 
-    def __init__(self, engines: Sequence[NativeEngine]) -> None:
-        self.natives = tuple(engines)
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.owned = tuple(engines)
 
     @property
     def engines(self) -> Mapping[str, RolloutEngine]:
         """By name, as errors name them."""
-        return {f"sampler-{index}": engine for index, engine in enumerate(self.natives)}
+        return {f"sampler-{index}": engine for index, engine in enumerate(self.owned)}
 
     async def facts(self) -> list[SamplerFacts]:
         """What each says of itself."""
-        return [SamplerFacts(engine.version, engine.counters.released_bytes) for engine in self.natives]
+        return [SamplerFacts(engine.version, engine.counters.released_bytes) for engine in self.owned]
 
     async def gone(self) -> dict[str, Exception]:
         """None: they live and end with this process."""
@@ -78,8 +81,13 @@ class NativeSamplers:
         """Refuses: an engine of this process cannot go alone."""
         raise RuntimeError(f"an engine in this process cannot be gone, got {name!r}")
 
+    def close(self) -> None:
+        """Ends what engines run beside this process."""
+        for engine in self.owned:
+            close_engine(engine)
+
     def detail(self) -> str:
         """How much was decoded, and whether rewards are all that is waited for."""
-        decoded = sum(engine.counters.decoded_tokens for engine in self.natives)
+        decoded = sum(engine.counters.decoded_tokens for engine in self.owned)
         text = f"{decoded} tokens decoded so far"
-        return f"waiting for rewards, {text}" if all(engine.is_idle for engine in self.natives) else text
+        return f"waiting for rewards, {text}" if all(engine.is_idle for engine in self.owned) else text

@@ -144,6 +144,7 @@ class Session(AbstractContextManager["Session"]):
 
     def close(self) -> None:
         """Ends what runs; the session is of no use afterwards."""
+        self.run.samplers.close()
         self.run.cluster.close()
 
     def __exit__(

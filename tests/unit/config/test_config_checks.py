@@ -1,5 +1,7 @@
 """Keys that do nothing or cannot work together are refused, each with a reason and a remedy."""
 
+import re
+
 import pytest
 
 from strop.config.base import Section
@@ -233,3 +235,20 @@ def test_looking_for_refusals_and_storing_a_config_use_no_key() -> None:
 def test_a_reward_for_a_part_that_does_not_exist_is_told_the_nearest_name() -> None:
     found = refusals(load_config(None, [*BASE, *MIXED, "rewards.0.sources=['sum']", "rewards.1.function=f.py:g"]))
     assert "must be names of data sets (sums, essays), got 'sum' (did you mean 'sums'?)" in str(found[0])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["rollout.vllm.cache_gib=2"], "rollout.vllm.cache_gib does nothing: rollout.type is native"),
+        (["rollout.type=vllm"], "weight_sync.probe_tokens must be at least 66 with vLLM"),
+        (
+            ["rollout.type=vllm", "weight_sync.probe_tokens=66", "rollout.packed_linears=false"],
+            "rollout.packed_linears does nothing: rollout.type is vllm",
+        ),
+    ],
+)
+def test_each_engine_refuses_the_keys_of_the_other(overrides: list[str], message: str) -> None:
+    config = load_config(None, ["model.path=m", "data.task=math", "data.source={type='jsonl', path='x'}", *overrides])
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check(config)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from strop.config.checks.refusal import Refusal, does_nothing
+from strop.config.checks.refusal import Refusal, does_nothing, given
 from strop.config.root import Config
 
 _UNCORRECTED = "the sampler would then draw from another distribution than the one trained, without correction"
@@ -32,6 +32,30 @@ def check_rollout(config: Config) -> Iterator[Refusal]:
             "Raise it to the tokens of several samples and their prompts.",
         )
     yield from _check_packed_linears(config)
+    yield from _check_engine(config)
+
+
+LEAST_VLLM_PROBE = 66
+"""A probe may be cut to half of its length, which must fill a block of 32 tokens and one more."""
+_OF_NATIVE = ("max_cache_tokens", "packed_linears")
+
+
+def _check_engine(config: Config) -> Iterator[Refusal]:
+    """Each engine has keys that the other does not read."""
+    rollout = config.rollout
+    if rollout.type == "native":
+        keys = [f"vllm.{key}" for key in type(rollout.vllm).model_fields if given(rollout.vllm, key)]
+    else:
+        keys = [key for key in _OF_NATIVE if given(rollout, key)]
+    if rollout.type == "vllm" and config.weight_sync.probe_tokens < LEAST_VLLM_PROBE:
+        yield Refusal(
+            "weight_sync.probe_tokens",
+            f"must be at least {LEAST_VLLM_PROBE} with vLLM, which caches whole blocks only: a shorter probe shows no "
+            f"cache that was not dropped, got {config.weight_sync.probe_tokens}",
+            f"Set it to {LEAST_VLLM_PROBE}.",
+        )
+    for key in keys:
+        yield does_nothing(f"rollout.{key}", f"rollout.type is {rollout.type}", f"Leave rollout.{key} out.")
 
 
 def _check_packed_linears(config: Config) -> Iterator[Refusal]:

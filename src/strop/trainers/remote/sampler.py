@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from strop.cluster.ray.cluster import RemoteObject, RoleDied
 from strop.config.root import Config
@@ -17,8 +15,7 @@ from strop.models.load import load_model_config, load_tokenizer, max_length
 from strop.protocols import RolloutEngine
 from strop.records import Completion, GroupRequest, WeightChunk, WeightReceipt
 from strop.rollout.errors import ReplicaLostError
-from strop.rollout.native.engine import NativeEngine
-from strop.trainers.learner import load_checked
+from strop.trainers.engines import build_engine
 from strop.trainers.remote.transfers import receiving_half
 from strop.trainers.samplers import SamplerFacts
 
@@ -30,15 +27,13 @@ class HostedSampler:
         """Loads the model; its weights are replaced by the first publication."""
         device = build_device(config.run.device)
         device.set_threads(num_threads)
-        hf_model = load_checked(config)
-        dtype: torch.dtype = getattr(torch, config.model.rollout_dtype or config.model.dtype)
-        nn.Module.to(hf_model, device=device.torch_device, dtype=dtype)
         renderer = build_renderer(load_tokenizer(config.model), config.data)
-        self.engine = NativeEngine(
-            hf_model,
-            config.rollout,
+        self.engine = build_engine(
+            config,
             lambda ids: renderer.decode(np.asarray(ids, dtype=np.int64)),
-            max_length=max_length(config.model, load_model_config(config.model)),
+            max_length(config.model, load_model_config(config.model)),
+            device,
+            num_threads=num_threads,
         )
         self._receiving = receiving_half(config.weight_sync, self.engine)
 
@@ -149,6 +144,9 @@ class RemoteSamplers:
         """Asks a sampler for nothing any more."""
         self.actors = tuple(actor for actor in self.actors if actor.name != name)
         self._engines = {key: engine for key, engine in self._engines.items() if key != name}
+
+    def close(self) -> None:
+        """Nothing: they end with the cluster."""
 
     def detail(self) -> str:
         """Where they are."""
