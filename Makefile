@@ -51,7 +51,7 @@ test: $(VENV)/.dev ## Run the fast tests (under 10 minutes on two cores)
 test-all: $(VENV)/.dev ## Run all tests, the end-to-end and learning runs too
 	$(BIN)/python -m pytest
 
-test-vllm: $(VENV_VLLM)/.done ## Run the tests of the vLLM engine on this machine's CPU (about 4 minutes)
+test-vllm: $(VENV_VLLM)/.done ## Run the tests of the vLLM engine on this machine's CPU (about 2 minutes)
 	$(BIN_VLLM)/python -m pytest -k vllm tests/contract/test_rollout_engine.py $(wildcard tests/*/test_vllm*.py tests/*/*/test_vllm*.py)
 
 check: $(VENV)/.dev ## Lint, format check, types, layers
