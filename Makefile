@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test test-all test-vllm check bench docs clean
+.PHONY: help setup setup-vllm demo test test-slow test-all test-vllm check bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ demo: $(VENV)/.user ## Teach a real 135M-parameter language model something by G
 
 test: $(VENV)/.dev ## Run the fast tests (under 10 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(VENV)/.dev ## Run the end-to-end and learning runs that `make test` leaves out
+	$(BIN)/python -m pytest -m slow
 
 test-all: $(VENV)/.dev ## Run all tests, the end-to-end and learning runs too
 	$(BIN)/python -m pytest

@@ -1,6 +1,6 @@
 """Makes a student for `examples/distill.toml`: a small random Llama with the tokenizer of the demo model.
 
-    python examples/tiny_student.py runs/tiny-student
+python examples/tiny_student.py runs/tiny-student
 """
 
 import sys
