@@ -135,5 +135,7 @@ def _chunks(folder: Path, version: int) -> Iterator[WeightChunk]:
             with safe_open(folder / f"{index:05}.safetensors", framework="pt") as file:
                 for place, name in enumerate(names):
                     yield WeightChunk(name, file.get_tensor(str(place)), version)
-    except FileNotFoundError as error:
+    except (OSError, SafetensorError) as error:
+        if (folder / _INDEX_NAME).exists():
+            raise
         raise TransferBrokenError(f"the trainer gave {folder} up while it was read: {error}") from error
