@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Tests compute on one thread each, so two of them run at the same time; those of a file stay together.
+TWO := -n 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-vllm demo test test-slow test-all test-vllm check bench docs clean
 
@@ -46,13 +49,13 @@ demo: $(VENV)/.user ## Teach a real 135M-parameter language model something by G
 	$(BIN)/strop train examples/demo.toml run.name=demo --overwrite
 
 test: $(VENV)/.dev ## Run the fast tests (under 10 minutes on two cores)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' $(TWO)
 
 test-slow: $(VENV)/.dev ## Run the end-to-end and learning runs that `make test` leaves out
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(TWO)
 
 test-all: $(VENV)/.dev ## Run all tests, the end-to-end and learning runs too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 test-vllm: $(VENV_VLLM)/.done ## Run the tests of the vLLM engine on this machine's CPU (about 2 minutes)
 	$(BIN_VLLM)/python -m pytest -k vllm tests/contract/test_rollout_engine.py $(wildcard tests/*/test_vllm*.py tests/*/*/test_vllm*.py)
