@@ -55,7 +55,7 @@ def test_plain_methods_run_in_the_order_of_the_calls_while_coroutines_go_on(
     one = counters[0]
 
     async def mixed() -> tuple[float, list[int]]:
-        slow = asyncio.gather(one.call("add", 10, seconds=0.5), one.call("add", 20), one.call("add", 30))
+        slow = asyncio.gather(one.call("add", 10, seconds=4), one.call("add", 20), one.call("add", 30))
         await asyncio.sleep(0.1)
         started = time.monotonic()
         assert await one.call("wait", 0.01) == "waited"
@@ -64,7 +64,7 @@ def test_plain_methods_run_in_the_order_of_the_calls_while_coroutines_go_on(
         return waited, await one.call("calls")
 
     waited, order = cluster.run(mixed())
-    assert waited < 0.4
+    assert waited < 2
     assert order[-3:] == [10, 20, 30]
 
 
