@@ -72,7 +72,7 @@ def test_advantages_agree_with_a_float64_oracle(rewards: list[float | None], std
         return
     deviation = valid.std(ddof=1 if std == "sample" else 0) + EPSILON
     expected = [0.0 if r is None else (r - valid.mean()) / deviation for r in rewards]
-    assert found == pytest.approx(expected, rel=1e-7, abs=1e-7)
+    assert found == pytest.approx(expected, rel=1e-10, abs=1e-10)
     assert abs(sum(found)) < 1e-6 * max(1, len(found))
 
 
