@@ -35,7 +35,7 @@ class Goal:
 
 
 FULL, FULL_GOAL = {"learning_rate": 2e-2}, Goal(steps=10, reward_after=0.5)
-LORA, LORA_GOAL = {"learning_rate": 3e-2}, Goal(steps=25, reward_after=0.25)
+LORA, LORA_GOAL = {"learning_rate": 3e-2}, Goal(steps=25, reward_after=0.2)
 """Adapters leave the random head as it is, which bounds how likely a token can become."""
 TWICE = {"epochs_per_batch": 2}
 """In the second epoch the policy is not the one that sampled any more: there the losses differ."""
