@@ -1,8 +1,8 @@
 """The actor that hosts one object: made by a factory, called by name.
 
 Coroutines run on the actor's event loop, so that an engine may serve many calls at once. Everything else runs in one
-thread, one call after the other, in the order in which the calls came: collectives of several ranks meet in the same
-order, and the actor still answers while it computes.
+thread, one call at a time, and the actor still answers while it computes. Ray may hand over calls that were begun
+together in another order: whoever needs an order, as collectives of several ranks do, waits for each answer.
 """
 
 import asyncio
