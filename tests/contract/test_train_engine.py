@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from strop.errors import CheckpointError
-from strop.protocols import LossInputs, LossOutputs, MicroBatchPlan, TrainEngine
-from strop.records import Group
+from strop.protocols import LossInputs, LossOutputs, TrainEngine
+from strop.records import Group, MicroBatchPlan
 from support.tiny import tiny_groups, tiny_model
 from support.training import ratio_loss, run_update, tiny_engine, tiny_plan
 

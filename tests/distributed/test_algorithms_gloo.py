@@ -15,8 +15,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from strop.metrics import merge, values
-from strop.protocols import MicroBatchPlan
-from strop.records import Group, Row
+from strop.records import Group, MicroBatchPlan, Row
 from strop.trainers.step import prepare_update
 from strop.training.fsdp2.sharding import full_tensor
 from support.training import relative_error

@@ -9,8 +9,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from strop.metrics import values
-from strop.protocols import LossInputs, LossOutputs, MicroBatchPlan
-from strop.records import Group
+from strop.protocols import LossInputs, LossOutputs
+from strop.records import Group, MicroBatchPlan
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.sharding import full_tensor
 from strop.training.plan import plan_micro_batches

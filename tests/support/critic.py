@@ -13,8 +13,7 @@ from strop.algorithms.value_loss import value_weights
 from strop.config.critic import CriticConfig
 from strop.config.training import TrainingConfig
 from strop.devices.cpu import CpuDevice
-from strop.protocols import MicroBatchPlan
-from strop.records import Group
+from strop.records import Group, MicroBatchPlan
 from strop.training.fsdp2.critic import Fsdp2Critic
 from strop.training.fsdp2.sharding import full_tensor
 from strop.training.plan import plan_micro_batches

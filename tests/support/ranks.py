@@ -24,8 +24,8 @@ from strop.config.training import TrainingConfig
 from strop.devices.cpu import CpuDevice
 from strop.metrics import Metrics
 from strop.models.lora import attach_adapters
-from strop.protocols import MicroBatchPlan, UpdateReport
-from strop.records import Group
+from strop.protocols import UpdateReport
+from strop.records import Group, MicroBatchPlan
 from strop.training.fsdp2.critic import Fsdp2Critic
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.sharding import full_tensor

@@ -9,8 +9,8 @@ from transformers import PreTrainedModel
 
 from strop.config.training import TrainingConfig
 from strop.devices.cpu import CpuDevice
-from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs, MicroBatchPlan
-from strop.records import Group
+from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs
+from strop.records import Group, MicroBatchPlan
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 from support.tiny import tiny_model

@@ -17,8 +17,7 @@ from strop.config.critic import CriticConfig
 from strop.config.training import TrainingConfig
 from strop.devices.cpu import CpuDevice
 from strop.metrics import values
-from strop.protocols import MicroBatchPlan
-from strop.records import Group, Row, Sample, SamplingParams
+from strop.records import Group, MicroBatchPlan, Row, Sample, SamplingParams
 from strop.records.packing import with_target_fields
 from strop.trainers.passes import ready
 from strop.trainers.roles import Roles, StepSettings

@@ -34,8 +34,8 @@ from strop.algorithms.kl import kl_estimate
 from strop.algorithms.policy_gradient import PolicyGradient
 from strop.config.distillation import DistillationConfig
 from strop.metrics import Metrics, mean
-from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs, MicroBatchPlan
-from strop.records import FinishState, Group, Row, Sample
+from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs
+from strop.records import FinishState, Group, MicroBatchPlan, Row, Sample
 
 IDS, TOP, SAMPLED = "candidate_ids", "teacher_top_logprobs", "teacher_logprobs"
 """The fields of a row that a teacher gives: its most likely ids and their log-probs, and that of the sampled token."""

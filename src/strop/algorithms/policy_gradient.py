@@ -27,8 +27,8 @@ from strop.algorithms.selection import select_samples
 from strop.algorithms.shaping import shape_rewards
 from strop.config.bundles import ResolvedAlgorithm
 from strop.metrics import Metrics, mean
-from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs, MicroBatchPlan
-from strop.records import Group, Row, Sample
+from strop.protocols import AlgorithmNeeds, LossInputs, LossOutputs
+from strop.records import Group, MicroBatchPlan, Row, Sample
 
 
 class PolicyGradient:

@@ -6,6 +6,7 @@ They hold data and answer questions about it; they never call an engine, read a 
 from strop.records.conversation import Continuation
 from strop.records.generation import Completion, GroupRequest, SamplingParams, StreamKey
 from strop.records.packed import PackedBatch, Segment
+from strop.records.plan import MicroBatchPlan
 from strop.records.prompts import Message, Prompt
 from strop.records.samples import FinishState, Group, RewardPart, Row, Sample
 from strop.records.weights import WeightChunk, WeightReceipt
@@ -17,6 +18,7 @@ __all__ = [
     "Group",
     "GroupRequest",
     "Message",
+    "MicroBatchPlan",
     "PackedBatch",
     "Prompt",
     "RewardPart",

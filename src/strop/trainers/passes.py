@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from strop.algorithms.value_loss import value_weights
 from strop.metrics import Metrics
-from strop.protocols import MicroBatchPlan, PlanScorer
-from strop.records import Group
+from strop.protocols import PlanScorer
+from strop.records import Group, MicroBatchPlan
 from strop.records.packing import SampleKey, with_target_fields
 from strop.trainers.roles import Roles, StepSettings
 from strop.training.balance import plan_over_ranks

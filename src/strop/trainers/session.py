@@ -20,8 +20,8 @@ from types import TracebackType
 from strop.config.root import Config
 from strop.errors import ConfigError
 from strop.metrics import Metrics, merge
-from strop.protocols import LossFunction, MicroBatchPlan, UpdateReport
-from strop.records import Group, Prompt, Sample
+from strop.protocols import LossFunction, UpdateReport
+from strop.records import Group, MicroBatchPlan, Prompt, Sample
 from strop.trainers.build import Run, build_run
 from strop.trainers.evaluate import Evaluation, evaluate
 from strop.trainers.inputs import Inputs, evaluation_plan, prepare_inputs

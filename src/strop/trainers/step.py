@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from strop.algorithms.mismatch import effective_shares
 from strop.metrics import Metrics, merge
-from strop.protocols import MicroBatchPlan, UpdateReport
-from strop.records import Group, Prompt
+from strop.protocols import UpdateReport
+from strop.records import Group, MicroBatchPlan, Prompt
 from strop.trainers.passes import attach_old, plan_critic, plan_mini_batch, ready, score_rows
 from strop.trainers.roles import Roles, StepSettings
 from strop.trainers.sampling import judge_for_training, sample_for_training

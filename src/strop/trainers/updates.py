@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from strop.metrics import Metrics, maximum, mean, merge, total
-from strop.protocols import Critic, MicroBatchPlan, UpdateReport
-from strop.records import Group
+from strop.protocols import Critic, UpdateReport
+from strop.records import Group, MicroBatchPlan
 from strop.records.packing import SampleKey
 from strop.training.errors import TooManySkippedUpdates
 

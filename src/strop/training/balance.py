@@ -15,8 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from strop.metrics import Metrics, mean
-from strop.protocols import MicroBatchPlan
-from strop.records import Group
+from strop.records import Group, MicroBatchPlan
 from strop.records.packing import SampleKey
 from strop.training.costs import ComputeCosts
 from strop.training.plan import bearing_keys, plan_micro_batches

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from strop.protocols import MicroBatchPlan
-from strop.records import Group, PackedBatch
+from strop.records import Group, MicroBatchPlan, PackedBatch
 from strop.records.packing import SampleKey, num_packed_tokens, pack
 
 

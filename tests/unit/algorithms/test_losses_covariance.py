@@ -12,8 +12,7 @@ from strop.algorithms.losses.covariance import choose_tokens
 from strop.algorithms.policy_gradient import PolicyGradient
 from strop.config.algorithm import CorrectionConfig
 from strop.config.bundles import BUNDLES, ResolvedAlgorithm
-from strop.protocols import MicroBatchPlan
-from strop.records import Group, PackedBatch, Sample
+from strop.records import Group, MicroBatchPlan, PackedBatch, Sample
 from strop.records.packing import SampleKey, pack, with_target_fields
 from support.tiny import tiny_groups, tiny_row
 

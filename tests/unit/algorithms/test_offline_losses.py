@@ -15,8 +15,8 @@ from strop.algorithms.offline.ipo import Ipo
 from strop.algorithms.offline.kto import Kto
 from strop.algorithms.offline.method import OfflineMethod
 from strop.algorithms.offline.sft import Sft
-from strop.protocols import LossInputs, MicroBatchPlan
-from strop.records import FinishState, Group, Prompt, Sample
+from strop.protocols import LossInputs
+from strop.records import FinishState, Group, MicroBatchPlan, Prompt, Sample
 from strop.trainers.offline.passes import OfflineRoles, evaluate_batch, plan_batch, reference_point, with_margin
 from strop.training.fsdp2.reference import FrozenReference
 from support.tiny import random_ids, tiny_model, tiny_row

@@ -11,7 +11,7 @@ from strop.config.model import LoraConfig
 from strop.errors import CheckpointError
 from strop.metrics import values
 from strop.models.lora import attach_adapters
-from strop.protocols import MicroBatchPlan
+from strop.records import MicroBatchPlan
 from strop.records.packing import with_target_fields
 from strop.training.errors import TooManySkippedUpdates
 from strop.training.fsdp2.critic import Fsdp2Critic

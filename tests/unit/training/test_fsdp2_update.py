@@ -7,8 +7,8 @@ import torch
 
 from strop.config.training import TrainingConfig
 from strop.errors import ModelError
-from strop.protocols import LossInputs, LossOutputs, MicroBatchPlan
-from strop.records import PackedBatch
+from strop.protocols import LossInputs, LossOutputs
+from strop.records import MicroBatchPlan, PackedBatch
 from strop.training.errors import TooManySkippedUpdates
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.optimizer import ParameterOptimizer

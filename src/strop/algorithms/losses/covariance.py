@@ -28,8 +28,7 @@ from torch import Tensor
 from strop.algorithms.losses.clip import clip_loss
 from strop.algorithms.losses.kernel import MAX_LOG_RATIO, Terms, TokenLosses, held
 from strop.config.bundles import ResolvedAlgorithm
-from strop.protocols import MicroBatchPlan
-from strop.records import PackedBatch
+from strop.records import MicroBatchPlan, PackedBatch
 
 
 def clip_cov_loss(terms: Terms, settings: ResolvedAlgorithm) -> TokenLosses:

@@ -13,8 +13,8 @@ import torch
 
 from strop.algorithms.offline.method import OfflineMethod
 from strop.metrics import Metrics, mean, merge
-from strop.protocols import LossInputs, MicroBatchPlan, PlanScorer
-from strop.records import Group, PackedBatch, Row
+from strop.protocols import LossInputs, PlanScorer
+from strop.records import Group, MicroBatchPlan, PackedBatch, Row
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.plan import plan_micro_batches
 

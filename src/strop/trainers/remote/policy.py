@@ -13,7 +13,8 @@ from torch import Tensor
 
 from strop.cluster.ray.cluster import RemoteObject, wait_for_all
 from strop.metrics import Metrics, merge
-from strop.protocols import Algorithm, LossFunction, MicroBatchPlan, Scores, UpdateReport
+from strop.protocols import Algorithm, LossFunction, Scores, UpdateReport
+from strop.records import MicroBatchPlan
 from strop.trainers.remote.rank import CRITIC, POLICY
 
 

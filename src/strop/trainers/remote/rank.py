@@ -20,8 +20,8 @@ from strop.checkpoint.manifest import ModelIdentity
 from strop.config.root import Config
 from strop.devices import build_device
 from strop.metrics import Metrics
-from strop.protocols import CheckpointPart, MicroBatchPlan, PlanScorer, Scores, UpdateReport
-from strop.records import WeightReceipt
+from strop.protocols import CheckpointPart, PlanScorer, Scores, UpdateReport
+from strop.records import MicroBatchPlan, WeightReceipt
 from strop.trainers.learner import Learner, build_learner, load_checked
 from strop.trainers.remote.transfers import sending_half
 from strop.trainers.user_parts import named_algorithm

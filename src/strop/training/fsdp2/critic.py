@@ -18,8 +18,8 @@ from strop.config.critic import CriticConfig
 from strop.config.training import TrainingConfig
 from strop.metrics import Metrics, merge
 from strop.models.attention.layer_kinds import supports_shared_prefix
-from strop.protocols import Device, MicroBatchPlan, UpdateReport
-from strop.records import PackedBatch
+from strop.protocols import Device, UpdateReport
+from strop.records import MicroBatchPlan, PackedBatch
 from strop.training.fsdp2.scoring import in_step
 from strop.training.fsdp2.sharding import num_processes
 from strop.training.fsdp2.state import load_parameters

@@ -19,8 +19,8 @@ from strop.config.training import TrainingConfig
 from strop.metrics import Metrics, merge, total
 from strop.models.attention.layer_kinds import supports_shared_prefix
 from strop.models.lora import merged_chunks
-from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, MicroBatchPlan, Scores, UpdateReport
-from strop.records import PackedBatch, WeightChunk
+from strop.protocols import AlgorithmNeeds, Device, LossFunction, LossInputs, Scores, UpdateReport
+from strop.records import MicroBatchPlan, PackedBatch, WeightChunk
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer, in_step
 from strop.training.fsdp2.sharding import full_tensor

@@ -5,7 +5,8 @@ from transformers import PreTrainedModel
 from strop.config.training import TrainingConfig
 from strop.models.attention.layer_kinds import supports_shared_prefix
 from strop.models.lora import adapters_disabled
-from strop.protocols import Device, MicroBatchPlan, Scores
+from strop.protocols import Device, Scores
+from strop.records import MicroBatchPlan
 from strop.training.fsdp2.engine import Fsdp2Engine
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.scoring import PolicyScorer

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.algorithms.logprobs import TargetScores, Wanted
-from strop.protocols import Device, MicroBatchPlan, Scores
-from strop.records import PackedBatch, Segment
+from strop.protocols import Device, Scores
+from strop.records import MicroBatchPlan, PackedBatch, Segment
 from strop.training.fsdp2.policy import PolicyModule
 from strop.training.fsdp2.sharding import num_processes
 
