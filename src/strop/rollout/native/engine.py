@@ -23,6 +23,7 @@ from strop.rollout.native.parts import build_parts
 from strop.rollout.native.samples import GrowingGroup
 from strop.rollout.native.stepper import EngineCounters
 from strop.rollout.native.stops import Decode
+from strop.rollout.requirements import require_tokens, require_whole_weights
 
 
 class EngineState(Enum):
@@ -91,7 +92,7 @@ class NativeEngine:
 
         Raises RequestRefusedError for a request that can never be served.
         """
-        self._require_whole_weights()
+        require_whole_weights(self._version)
         if self._state is EngineState.ASLEEP:
             raise RuntimeError("the engine must be awake to generate, it is asleep: call wake() first")
         group = self._take(request)
@@ -159,14 +160,14 @@ class NativeEngine:
 
     async def score(self, token_ids: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
         """Scores whole sequences without cache at temperature 1; see `protocols.Scorer`."""
-        self._require_whole_weights()
+        require_whole_weights(self._version)
         for index, sequence in enumerate(token_ids):
-            self._require_tokens(sequence, f"sequence {index}")
+            require_tokens(sequence, self._network.vocabulary_size, f"sequence {index}")
         return self._score(token_ids)
 
     def _take(self, request: GroupRequest) -> GrowingGroup:
         """Checks a request and turns it into a group."""
-        self._require_tokens(request.prompt_token_ids, "the prompt")
+        require_tokens(request.prompt_token_ids, self._network.vocabulary_size, "the prompt")
         num_prompt = len(request.prompt_token_ids)
         if num_prompt >= self._max_length:
             raise RequestRefusedError(
@@ -178,22 +179,6 @@ class NativeEngine:
         group = GrowingGroup.from_request(request, self._max_length)
         self._roster.require_fit(group)
         return group
-
-    def _require_tokens(self, token_ids: NDArray[np.int64], what: str) -> None:
-        size = self._network.vocabulary_size
-        if len(token_ids) == 0:
-            raise RequestRefusedError(f"{what} must have at least one token, got none")
-        if token_ids.min() < 0 or token_ids.max() >= size:
-            raise RequestRefusedError(
-                f"{what} must have token ids from 0 to {size - 1}, got {token_ids.min()} to {token_ids.max()}",
-                "Use the tokenizer of this model.",
-            )
-
-    def _require_whole_weights(self) -> None:
-        if self._version is None:
-            raise RuntimeError(
-                "the weights were given back, or are a mixture after a failed publication: receive a full set first"
-            )
 
     def _require_awake(self, verb: str) -> None:
         if self._state is EngineState.ASLEEP:

@@ -21,6 +21,7 @@ from strop.records import Completion, FinishState, GroupRequest, WeightChunk, We
 from strop.rollout.errors import RequestRefusedError
 from strop.rollout.native.samples import GrowingGroup
 from strop.rollout.native.stops import Decode
+from strop.rollout.requirements import require_tokens, require_whole_weights
 from strop.rollout.vllm.host import VllmHost
 from strop.rollout.vllm.samples import SampleSink, sampling_params, stream_seed
 from strop.rollout.vllm.scoring import prompt_scores, scoring_params
@@ -132,7 +133,7 @@ class VllmEngine:
 
         Raises RequestRefusedError for a request that can never be served.
         """
-        self._require_whole_weights()
+        require_whole_weights(self._version)
         if self._state is EngineState.ASLEEP:
             raise RuntimeError("the engine must be awake to generate, it is asleep: call wake() first")
         opened = _OpenGroup(self._take(request), self._decode)
@@ -206,11 +207,11 @@ class VllmEngine:
 
         Raises RuntimeError while paused: vLLM holds everything then, a sequence to score too.
         """
-        self._require_whole_weights()
+        require_whole_weights(self._version)
         if self._state is not EngineState.SERVING:
             raise RuntimeError(f"the engine must serve to score, it is {self._state.name.lower()}: call resume() first")
         for index, sequence in enumerate(token_ids):
-            self._require_tokens(sequence, f"sequence {index}")
+            require_tokens(sequence, self._vocabulary_size, f"sequence {index}")
             if len(sequence) > self._max_length:
                 raise RequestRefusedError(f"sequence {index} must have {self._max_length} tokens at most, got more")
         return await self._host.call(self._score([sequence.tolist() for sequence in token_ids]))
@@ -306,7 +307,7 @@ class VllmEngine:
 
     def _take(self, request: GroupRequest) -> GrowingGroup:
         """Checks a request and turns it into a group."""
-        self._require_tokens(request.prompt_token_ids, "the prompt")
+        require_tokens(request.prompt_token_ids, self._vocabulary_size, "the prompt")
         num_prompt = len(request.prompt_token_ids)
         if num_prompt >= self._max_length:
             raise RequestRefusedError(
@@ -316,22 +317,6 @@ class VllmEngine:
         if request.sampling.stop_strings and self._decode is None:
             raise RequestRefusedError("stop strings need a decoder, got none", "Pass `decode` to VllmEngine.")
         return GrowingGroup.from_request(request, self._max_length)
-
-    def _require_tokens(self, token_ids: NDArray[np.int64], what: str) -> None:
-        size = self._vocabulary_size
-        if len(token_ids) == 0:
-            raise RequestRefusedError(f"{what} must have at least one token, got none")
-        if token_ids.min() < 0 or token_ids.max() >= size:
-            raise RequestRefusedError(
-                f"{what} must have token ids from 0 to {size - 1}, got {token_ids.min()} to {token_ids.max()}",
-                "Use the tokenizer of this model.",
-            )
-
-    def _require_whole_weights(self) -> None:
-        if self._version is None:
-            raise RuntimeError(
-                "the weights were given back, or are a mixture after a failed publication: receive a full set first"
-            )
 
     def _require_awake(self, verb: str) -> None:
         if self._state is EngineState.ASLEEP:
