@@ -1,5 +1,6 @@
 """`strop sft`, `strop dpo`, `strop ipo`, `strop kto`: training on text that is given instead of sampled."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,60 +21,27 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest wh
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run of this name.")]
 
 
-def sft(
-    run_file: OfflineRunFile,
-    overrides: Overrides = None,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Fine-tune on conversations.
+def _command(method: "OfflineMethodName", does: str, rows: str) -> Callable[..., None]:
+    """Makes the command of a method; they differ in their help only."""
 
-    Rows have `messages`, or `prompt` and `completion`.
-    """
-    _run("sft", run_file, overrides, dry_run=dry_run, resume=resume, overwrite=overwrite)
+    def command(
+        run_file: OfflineRunFile,
+        overrides: Overrides = None,
+        dry_run: DryRun = False,
+        resume: Resume = False,
+        overwrite: Overwrite = False,
+    ) -> None:
+        _run(method, run_file, overrides, dry_run=dry_run, resume=resume, overwrite=overwrite)
 
-
-def dpo(
-    run_file: OfflineRunFile,
-    overrides: Overrides = None,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Learn from preferences by DPO.
-
-    Rows have `prompt`, `chosen` and `rejected`.
-    """
-    _run("dpo", run_file, overrides, dry_run=dry_run, resume=resume, overwrite=overwrite)
+    command.__name__ = method
+    command.__doc__ = f"{does}\n\n    Rows have {rows}."
+    return command
 
 
-def ipo(
-    run_file: OfflineRunFile,
-    overrides: Overrides = None,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Learn from preferences by IPO.
-
-    Rows have `prompt`, `chosen` and `rejected`.
-    """
-    _run("ipo", run_file, overrides, dry_run=dry_run, resume=resume, overwrite=overwrite)
-
-
-def kto(
-    run_file: OfflineRunFile,
-    overrides: Overrides = None,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-) -> None:
-    """Learn from labelled answers by KTO.
-
-    Rows have `prompt`, `completion` and `label`.
-    """
-    _run("kto", run_file, overrides, dry_run=dry_run, resume=resume, overwrite=overwrite)
+sft = _command("sft", "Fine-tune on conversations.", "`messages`, or `prompt` and `completion`")
+dpo = _command("dpo", "Learn from preferences by DPO.", "`prompt`, `chosen` and `rejected`")
+ipo = _command("ipo", "Learn from preferences by IPO.", "`prompt`, `chosen` and `rejected`")
+kto = _command("kto", "Learn from labelled answers by KTO.", "`prompt`, `completion` and `label`")
 
 
 def _run(
