@@ -48,6 +48,8 @@ class Role:
     """trainer or sampler: whose environment it gets."""
     cores: int
     devices: int = 0
+    device_name: str = "GPU"
+    """What Ray calls them: GPU or NPU."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -173,7 +175,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         actor = ray.remote(Host).options(
             name=None,
             num_cpus=0 if is_shared else role.cores,
-            num_gpus=role.devices if not is_shared else min(role.devices, 0.5),
+            **_devices_of(role, is_shared=is_shared),
             max_concurrency=1000,
             max_restarts=0,
             runtime_env={"env_vars": variables} if variables else None,
@@ -201,6 +203,14 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _devices_of(role: Role, *, is_shared: bool) -> dict[str, Any]:
+    """The options of an actor that needs accelerators; shared, a trainer and a sampler have one together."""
+    if not role.devices:
+        return {}
+    count = 0.5 if is_shared else role.devices
+    return {"num_gpus": count} if role.device_name == "GPU" else {"resources": {role.device_name: count}}
 
 
 async def _all_alive(objects: Sequence[RemoteObject]) -> None:
@@ -246,7 +256,8 @@ def _check_fit(roles: Sequence[Role], settings: ClusterConfig) -> None:
     import ray
 
     found = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    cores, devices = int(found.get("CPU", 0)), int(found.get("GPU", 0))
+    names = {role.device_name for role in roles}
+    cores, devices = int(found.get("CPU", 0)), sum(int(found.get(name, 0)) for name in names)
     if settings.placement == "shared":
         needed_cores = max((role.cores for role in roles), default=0)
         needed_devices = max((role.devices for role in roles), default=0)

@@ -8,12 +8,15 @@ controller (this process): data, rewards, plans, the state of everything
 import functools
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from strop.cluster.ray.cluster import RayCluster, Role
 from strop.config.root import Config
 from strop.devices import build_device
 from strop.distillation.teachers import Teachers, teacher_names
+from strop.errors import ConfigError
 from strop.protocols import Algorithm
 from strop.trainers.parts import Parts
 from strop.trainers.remote.policy import Ranks, RemoteCritic, RemotePolicy, RemoteScorer
@@ -28,16 +31,17 @@ def remote_parts(config: Config, algorithm: Algorithm, logs: Path | None) -> Par
 
     Raises ConfigError where the cluster cannot hold the roles, before any of them starts.
     """
+    kind = build_device(config.run.device).name
+    roles = roles_of(config, kind)
     cluster = RayCluster(config.cluster, logs)
     try:
-        return _parts(config, algorithm, cluster)
+        return _parts(config, algorithm, cluster, roles)
     except BaseException:
         cluster.close()
         raise
 
 
-def _parts(config: Config, algorithm: Algorithm, cluster: RayCluster) -> Parts:
-    roles = roles_of(config)
+def _parts(config: Config, algorithm: Algorithm, cluster: RayCluster, roles: Sequence[Role]) -> Parts:
     objects = cluster.host_all(roles)
     num_trainers = config.cluster.trainers
     trainers, samplers = objects[:num_trainers], RemoteSamplers(objects[num_trainers:])
@@ -60,9 +64,21 @@ def _parts(config: Config, algorithm: Algorithm, cluster: RayCluster) -> Parts:
     )
 
 
-def roles_of(config: Config) -> list[Role]:
-    """Every role of a run: trainer ranks first, then samplers."""
+def roles_of(config: Config, device_kind: str) -> list[Role]:
+    """Every role of a run: trainer ranks first, then samplers; each has one accelerator where there are any.
+
+    Raises ConfigError where several trainers or samplers would have to share accelerators: Ray could put two trainers
+    on one.
+    """
     trainers, samplers = config.cluster.trainers, config.rollout.replicas
+    devices = 0 if device_kind == "cpu" else 1
+    if devices and config.cluster.placement == "shared" and trainers + samplers > 2:
+        raise ConfigError(
+            f"cluster.placement must be split with {trainers} trainers and {samplers} samplers on accelerators, got "
+            "shared: one trainer and one sampler can share a device",
+            'Set cluster.placement to "split".',
+        )
+    accelerator: dict[str, Any] = {"devices": devices, "device_name": "NPU" if device_kind == "npu" else "GPU"}
     trainer_cores, sampler_cores = cores_of_roles(config, trainers, samplers, os.cpu_count() or 1)
     rendezvous = f"tcp://127.0.0.1:{_free_port()}" if trainers > 1 else None
     ranks = [
@@ -71,6 +87,7 @@ def roles_of(config: Config) -> list[Role]:
             functools.partial(TrainerRank, config, rank, trainers, rendezvous, trainer_cores),
             "trainer",
             trainer_cores,
+            **accelerator,
         )
         for rank in range(trainers)
     ]
@@ -80,6 +97,7 @@ def roles_of(config: Config) -> list[Role]:
             functools.partial(HostedSampler, config, sampler_cores),
             "sampler",
             sampler_cores,
+            **accelerator,
         )
         for index in range(samplers)
     ]
