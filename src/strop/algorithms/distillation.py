@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from strop.algorithms.aggregation import token_weights
-from strop.algorithms.kl import kl_estimate
+from strop.algorithms.kl import kl_estimate, log_tail
 from strop.algorithms.policy_gradient import PolicyGradient
 from strop.config.distillation import DistillationConfig
 from strop.metrics import Metrics, mean
@@ -171,7 +171,7 @@ def forward_kl(policy_logprobs_NK: Tensor, teacher_logprobs_NK: Tensor, settings
     terms_NK = teacher_NK.exp() * (teacher_NK - _bounded(policy_logprobs_NK, settings))
     divergence_N = terms_NK.sum(dim=1)
     if settings.tail:
-        teacher_N, policy_N = log_rest(teacher_logprobs_NK), log_rest(policy_logprobs_NK)
+        teacher_N, policy_N = log_tail(teacher_logprobs_NK, _LEAST_REST), log_tail(policy_logprobs_NK, _LEAST_REST)
         divergence_N = divergence_N + teacher_N.exp() * (_bounded(teacher_N, settings) - _bounded(policy_N, settings))
     return divergence_N.clamp(min=0.0, max=settings.max_divergence)
 
@@ -186,13 +186,9 @@ def sampled_divergence(policy_N: Tensor, teacher_N: Tensor, settings: Distillati
     return estimate_N.clamp(max=settings.max_divergence)
 
 
-_TINY_REST = 1e-6
-"""A rest below this is rounding in float32, and counts as this."""
-
-
-def log_rest(logprobs_NK: Tensor) -> Tensor:
-    """Returns log(1 - sum_k exp(logprob_k)), [N], at least log(1e-6): below that it is rounding."""
-    return (1.0 - logprobs_NK.exp().sum(dim=1)).clamp(min=_TINY_REST).log()
+_LEAST_REST = 1e-6
+"""What is left of the vocabulary counts as at least this: in float32 less is rounding, which the gradient by the
+policy's rest would multiply."""
 
 
 def _bounded(logprobs: Tensor, settings: DistillationConfig) -> Tensor:

@@ -88,13 +88,14 @@ def full_kl(policy_logprobs_NK: Tensor, reference_logprobs_NK: Tensor) -> Tensor
         reference_logprobs_NK: of the same tokens, of the reference.
     """
     top_N = (policy_logprobs_NK.exp() * (policy_logprobs_NK - reference_logprobs_NK)).sum(-1)
-    log_tail_N, log_reference_tail_N = _log_tail(policy_logprobs_NK), _log_tail(reference_logprobs_NK)
+    log_tail_N, log_reference_tail_N = log_tail(policy_logprobs_NK), log_tail(reference_logprobs_NK)
     return top_N + log_tail_N.exp() * (log_tail_N - log_reference_tail_N)
 
 
-def _log_tail(logprobs_NK: Tensor) -> Tensor:
-    """Returns log(1 - sum_k p_k), [N]; a sum that rounding brings to 1 or above leaves one rounding unit."""
-    log_sum_N = logprobs_NK.logsumexp(-1).clamp(max=-torch.finfo(logprobs_NK.dtype).eps)
+def log_tail(logprobs_NK: Tensor, least: float | None = None) -> Tensor:
+    """Returns log(1 - sum_k p_k), [N]; what is left is at least `least`, one rounding unit where that is None."""
+    floor = torch.finfo(logprobs_NK.dtype).eps if least is None else least
+    log_sum_N = logprobs_NK.logsumexp(-1).clamp(max=math.log1p(-floor))
     # Each form loses its digits where the other is used; `where` must not see an infinity in the one not taken.
     is_large_N = log_sum_N > -math.log(2)
     large_N = torch.expm1(torch.where(is_large_N, log_sum_N, -math.log(2))).neg().log()
